@@ -1,0 +1,54 @@
+"""The only place that names array libraries: namespaces, random streams, operations, gradients."""
+
+from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable
+from orthoslice.arrays.namespace import (
+    Array,
+    DType,
+    Namespace,
+    default_float,
+    detach,
+    device,
+    full_precision,
+    is_readable,
+    is_traced,
+    library,
+    namespace,
+    to_numpy,
+    wide_float,
+    wide_int,
+)
+from orthoslice.arrays.operations import lexsort_rows, map_sum, scatter_add, walsh_hadamard
+from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
+from orthoslice.arrays.stream import DIRECTIONS, PRICES, Stream, normals, signs
+
+__all__ = [
+    "DIRECTIONS",
+    "PRICES",
+    "RNG",
+    "Array",
+    "DType",
+    "Namespace",
+    "Outcome",
+    "Stream",
+    "Wanted",
+    "default_float",
+    "detach",
+    "device",
+    "differentiable",
+    "full_precision",
+    "is_readable",
+    "is_traced",
+    "lexsort_rows",
+    "library",
+    "map_sum",
+    "namespace",
+    "normals",
+    "resolve_rng",
+    "scatter_add",
+    "signs",
+    "stream_index",
+    "to_numpy",
+    "walsh_hadamard",
+    "wide_float",
+    "wide_int",
+]

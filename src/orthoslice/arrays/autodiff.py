@@ -1,0 +1,116 @@
+"""Values whose gradient was worked out on the way forward, given to torch's and JAX's tapes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from orthoslice.arrays.namespace import Array, library, namespace
+
+Wanted: TypeAlias = tuple[bool, ...]
+
+
+class Outcome(NamedTuple):
+    """What a computation returns: a value `(...)`, anything without a gradient, and the value's gradients.
+
+    A gradient has the value's shape followed by the shape of the last axes of its input, or is None where it
+    was not wanted.
+    """
+
+    value: Array
+    extra: Array
+    gradients: tuple[Array | None, ...]
+
+
+Compute: TypeAlias = Callable[[tuple[Array | None, ...], Any, Wanted], Outcome]
+
+
+def differentiable(
+    compute: Compute, inputs: tuple[Array | None, ...], constants: Any, trailing: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Run `compute(inputs, constants, wanted)` so that its value can be differentiated by its inputs.
+
+    `trailing[k]` says how many last axes of input k belong to one value; axes before those are a batch and
+    broadcast. The coupling is found once, going forward, and only gradients of the inputs' size are kept.
+    """
+    kind = library(inputs[0])
+    if kind == "jax":
+        return _jax(compute, inputs, constants, trailing)
+    if kind == "torch" and sys.modules["torch"].is_grad_enabled():
+        if any(a is not None and a.requires_grad for a in inputs):
+            value, extra = _torch_function().apply(compute, constants, trailing, *inputs)
+            return value, extra
+    outcome = compute(inputs, constants, (False,) * len(inputs))
+    return outcome.value, outcome.extra
+
+
+def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], trailing: int) -> Array:
+    """The chain rule for one input, summed over the batch axes along which that input was repeated."""
+    xp = namespace(gradient)
+    product = xp.reshape(cotangent, (*cotangent.shape, *(1,) * trailing)) * gradient
+    extra = product.ndim - len(shape)
+    repeated = tuple(
+        axis for axis in range(product.ndim - trailing) if axis < extra or shape[axis - extra] == 1
+    )
+    total = xp.sum(product, axis=repeated, keepdims=True) if repeated else product
+    return xp.reshape(total, shape)
+
+
+def _jax(
+    compute: Compute, inputs: tuple[Array | None, ...], constants: Any, trailing: tuple[int, ...]
+) -> tuple[Array, Array]:
+    jax = sys.modules["jax"]
+
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    def primal(inputs: Any, constants: Any) -> Any:
+        outcome = compute(inputs, constants, (False,) * len(inputs))
+        return outcome.value, outcome.extra
+
+    def forward(inputs: Any, constants: Any) -> Any:
+        outcome = compute(inputs, constants, tuple(a is not None for a in inputs))
+        return (outcome.value, outcome.extra), (inputs, outcome.gradients)
+
+    def backward(saved: Any, cotangents: Any) -> Any:
+        inputs, gradients = saved
+        pulled = tuple(
+            None if a is None else _pull_back(cotangents[0], g, a.shape, k).astype(a.dtype)
+            for a, g, k in zip(inputs, gradients, trailing, strict=True)
+        )
+        return pulled, None
+
+    primal.defvjp(forward, backward)
+    value, extra = primal(inputs, constants)
+    return value, extra
+
+
+@functools.cache
+def _torch_function() -> Any:
+    torch = sys.modules["torch"]
+    once_differentiable = torch.autograd.function.once_differentiable
+
+    class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, compute: Any, constants: Any, trailing: Any, *inputs: Any) -> Any:
+            wanted = tuple(ctx.needs_input_grad[3:])
+            outcome = compute(inputs, constants, wanted)
+            ctx.shapes = [None if a is None else a.shape for a in inputs]
+            ctx.dtypes = [None if a is None else a.dtype for a in inputs]
+            ctx.trailing = trailing
+            ctx.save_for_backward(*outcome.gradients)
+            ctx.mark_non_differentiable(outcome.extra)
+            return outcome.value, outcome.extra
+
+        @staticmethod
+        @once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, cotangent: Any, _: Any) -> Any:
+            pulled = (
+                None if g is None else _pull_back(cotangent, g, shape, k).to(dtype)
+                for g, shape, dtype, k in zip(
+                    ctx.saved_tensors, ctx.shapes, ctx.dtypes, ctx.trailing, strict=True
+                )
+            )
+            return None, None, None, *pulled
+
+    return SavedGradient

@@ -1,0 +1,122 @@
+"""What kind of array is this, and what can its library do?"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+DType: TypeAlias = Any
+
+
+def namespace(*arrays: Array) -> Namespace:
+    """The array-API namespace shared by the arrays that are not None."""
+    return compat.array_namespace(*[a for a in arrays if a is not None])
+
+
+def library(array: object) -> str | None:
+    """Name of the array library that `array` belongs to, or None if it belongs to none we support."""
+    if compat.is_numpy_array(array):
+        return "numpy"
+    if compat.is_torch_array(array):
+        return "torch"
+    if compat.is_jax_array(array):
+        return "jax"
+    if compat.is_cupy_array(array):
+        return "cupy"
+    if type(array).__module__.startswith("array_api_strict"):
+        return "array_api_strict"
+    return None
+
+
+def is_traced(*arrays: Array) -> bool:
+    """Whether any array is a JAX tracer: it has a shape but no values to look at."""
+    if "jax" not in sys.modules:
+        return False
+    tracer: type = sys.modules["jax"].core.Tracer
+    return any(isinstance(a, tracer) for a in arrays)
+
+
+def is_readable(array: Array) -> bool:
+    """Whether values may be looked at now: concrete, and in host memory, so that looking waits for nobody."""
+    kind = library(array)
+    if kind == "torch":
+        return bool(array.device.type == "cpu")
+    if kind == "jax":
+        return not is_traced(array) and all(d.platform == "cpu" for d in array.devices())
+    return kind in ("numpy", "array_api_strict")
+
+
+def device(array: Array) -> Any:
+    """Where the array lives; None for a tracer, whose place is decided later."""
+    return None if is_traced(array) else compat.device(array)
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy view or copy of a concrete array, detached from any gradient tape."""
+    if library(array) == "torch":
+        return np.asarray(array.detach().cpu())
+    if library(array) == "cupy":
+        return np.asarray(array.get())
+    if library(array) == "array_api_strict":
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def wide_float(array: Array) -> DType:
+    """The widest floating type that is cheap beside `array`: float64 where the library has it."""
+    xp = namespace(array)
+    if library(array) == "jax" and not sys.modules["jax"].config.jax_enable_x64:
+        return xp.float32
+    if library(array) == "torch" and array.device.type == "mps":
+        return xp.float32
+    return xp.float64
+
+
+def wide_int(array: Array) -> DType:
+    """The integer type that goes with `wide_float`."""
+    xp = namespace(array)
+    return xp.int64 if wide_float(array) == xp.float64 else xp.int32
+
+
+def default_float(xp: Namespace) -> DType:
+    """The floating type that integers become."""
+    return xp.__array_namespace_info__().default_dtypes()["real floating"]
+
+
+def detach(array: Array) -> Array:
+    """The same values without a gradient tape."""
+    if library(array) == "torch":
+        return array.detach()
+    if library(array) == "jax":
+        return sys.modules["jax"].lax.stop_gradient(array)
+    return array
+
+
+@contextlib.contextmanager
+def full_precision(array: Array) -> Iterator[None]:
+    """Matrix products in the arrays' own precision: no TF32, no autocast, whatever the caller has set."""
+    kind = library(array)
+    if kind == "jax":
+        with sys.modules["jax"].default_matmul_precision("highest"):
+            yield
+    elif kind == "torch":
+        torch = sys.modules["torch"]
+        with torch.autocast(array.device.type, enabled=False):
+            if array.device.type != "cuda":
+                yield
+                return
+            allowed = torch.backends.cuda.matmul.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = False
+            try:
+                yield
+            finally:
+                torch.backends.cuda.matmul.allow_tf32 = allowed
+    else:
+        yield

@@ -1,0 +1,210 @@
+"""Named operations: where the array standard is missing something or is slow.
+
+An operation is a table of rows. Each row accepts the arguments or says why not, and the first that accepts
+runs. A kernel adds a row; no caller changes. A forced choice never falls back in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays.namespace import Array, is_readable, is_traced, library, namespace, to_numpy
+
+
+class Row(NamedTuple):
+    """One way to carry out an operation."""
+
+    name: str
+    accepts: Callable[..., str | None]
+    run: Callable[..., Any]
+
+
+class Operation:
+    """A table of rows under one name; calling it runs the first row that accepts the arguments.
+
+    Examples
+    --------
+    >>> double = Operation("double")
+    >>> @double.row("ints", lambda v: None if isinstance(v, int) else "it takes integers only")
+    ... def _(v): return 2 * v
+    >>> double(4)
+    8
+    >>> double("a")
+    Traceback (most recent call last):
+      ...
+    TypeError: No row of `double` takes these arguments: ints: it takes integers only.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._rows: list[Row] = []
+        self._forced: str | None = None
+
+    def row(
+        self, name: str, accepts: Callable[..., str | None]
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorate a function as a further row; `accepts` gets the same arguments."""
+
+        def register(run: Callable[..., Any]) -> Callable[..., Any]:
+            self._rows.append(Row(name, accepts, run))
+            return run
+
+        return register
+
+    @contextlib.contextmanager
+    def using(self, name: str) -> Iterator[None]:
+        """Run this row and no other: refused arguments are then an error."""
+        if name not in [row.name for row in self._rows]:
+            raise ValueError(f"`{self.name}` has rows {[row.name for row in self._rows]}; got {name!r}.")
+        self._forced, before = name, self._forced
+        try:
+            yield
+        finally:
+            self._forced = before
+
+    def __call__(self, *args: Any) -> Any:
+        refusals = []
+        for row in self._rows:
+            if self._forced is not None and row.name != self._forced:
+                continue
+            reason = row.accepts(*args)
+            if reason is None:
+                return row.run(*args)
+            refusals.append(f"{row.name}: {reason}")
+        raise TypeError(f"No row of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
+
+
+def _only(*kinds: str) -> Callable[..., str | None]:
+    def accepts(array: Array, *_: Any) -> str | None:
+        return None if library(array) in kinds else f"it takes arrays of {' or '.join(kinds)}"
+
+    return accepts
+
+
+scatter_add = Operation("scatter_add")
+"""scatter_add(values (k,) or (k, dim), index (k,), size) -> (size,) or (size, dim).
+
+Sums the values that share an index. The array standard has no such function.
+"""
+
+
+@scatter_add.row("numpy", _only("numpy", "array_api_strict"))
+def _scatter_numpy(values: Array, index: Array, size: int) -> Array:
+    xp, rows, at = namespace(values), to_numpy(values), to_numpy(index)
+    if rows.ndim == 1:
+        total = np.bincount(at, weights=rows, minlength=size)
+    else:
+        from scipy.sparse import csc_array  # costs a tenth of a second, and only gradients need it
+
+        # One unit entry a column: the product adds row k of the values to row index[k].
+        unit = csc_array((np.ones(len(at)), at, np.arange(len(at) + 1)), shape=(size, len(at)))
+        total = unit @ rows
+    return xp.asarray(total.astype(rows.dtype, copy=False))
+
+
+@scatter_add.row("torch", _only("torch"))
+def _scatter_torch(values: Array, index: Array, size: int) -> Array:
+    return values.new_zeros((size, *values.shape[1:])).index_add_(0, index, values)
+
+
+@scatter_add.row("jax", _only("jax"))
+def _scatter_jax(values: Array, index: Array, size: int) -> Array:
+    return namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype).at[index].add(values)
+
+
+@scatter_add.row("cupy", _only("cupy"))
+def _scatter_cupy(values: Array, index: Array, size: int) -> Array:
+    total = namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype)
+    sys.modules["cupyx"].scatter_add(total, index, values)
+    return total
+
+
+lexsort_rows = Operation("lexsort_rows")
+"""lexsort_rows(points (n, dim)) -> (n,): the order of the rows, first coordinate first."""
+
+
+@lexsort_rows.row("host", lambda points: None if is_readable(points) else "it takes arrays in host memory")
+def _lexsort_host(points: Array) -> Array:
+    table = to_numpy(points)
+    dim = table.shape[1]
+    columns = 1
+    while True:
+        # Most clouds are in order after one coordinate; constant ones (image borders) need more.
+        order = np.lexsort(table[:, columns - 1 :: -1].T if columns < dim else table[:, ::-1].T)
+        ordered = table[order, :columns]
+        if columns >= dim or not np.any(np.all(ordered[1:] == ordered[:-1], axis=1)):
+            return namespace(points).asarray(order)
+        columns = min(2 * columns, dim)
+
+
+@lexsort_rows.row("passes", lambda points: None)
+def _lexsort_passes(points: Array) -> Array:
+    xp = namespace(points)
+    order = xp.argsort(points[:, -1], stable=True)
+    for column in range(points.shape[1] - 2, -1, -1):
+        order = xp.take(order, xp.argsort(xp.take(points[:, column], order), stable=True))
+    return order
+
+
+walsh_hadamard = Operation("walsh_hadamard")
+"""walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
+
+
+@walsh_hadamard.row("reference", lambda rows: None)
+def _walsh_hadamard(rows: Array) -> Array:
+    xp = namespace(rows)
+    shape, dim = rows.shape, rows.shape[-1]
+    half = 1
+    while half < dim:
+        pairs = xp.reshape(rows, (*shape[:-1], dim // (2 * half), 2, half))
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        rows = xp.stack([first + second, first - second], axis=-2)
+        half *= 2
+    return xp.reshape(rows, shape) * dim**-0.5
+
+
+def map_sum(
+    step: Callable[..., tuple[Array, tuple[Array, ...]]],
+    inputs: tuple[Array, ...],
+    rows: int,
+    traced: bool = False,
+) -> tuple[Array, tuple[Array, ...]]:
+    """Walk over the leading axis of the inputs, `rows` at a time.
+
+    `step` returns one result a row and a tuple of totals. The results are concatenated, the totals added up.
+    Under tracing (of the inputs, or `traced`: of what `step` closes over) the walk is a loop of the compiled program, so that neither its size nor its memory grows
+    with the number of rows.
+    """
+    traced = traced or is_traced(*inputs)
+    n = inputs[0].shape[0]
+    whole = n // rows if traced else 0
+    parts, totals = [], None
+    if whole > 1:
+        result, totals = _scan(step, tuple(a[: whole * rows, ...] for a in inputs), rows)
+        parts.append(result)
+    start = whole * rows if whole > 1 else 0
+    for first in range(start, n, rows):
+        result, extra = step(*(a[first : min(first + rows, n), ...] for a in inputs))
+        parts.append(result)
+        totals = extra if totals is None else tuple(a + b for a, b in zip(totals, extra, strict=True))
+    return (parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)), totals or ()
+
+
+def _scan(
+    step: Callable[..., tuple[Array, tuple[Array, ...]]], inputs: tuple[Array, ...], rows: int
+) -> tuple[Array, tuple[Array, ...]]:
+    jax = sys.modules["jax"]
+    chunks = tuple(a.reshape(-1, rows, *a.shape[1:]) for a in inputs)
+    shapes = jax.eval_shape(step, *(c[0] for c in chunks))[1]
+
+    def body(totals: Any, chunk: Any) -> Any:
+        result, extra = step(*chunk)
+        return tuple(a + b for a, b in zip(totals, extra, strict=True)), result
+
+    totals, results = jax.lax.scan(body, tuple(jax.numpy.zeros(s.shape, s.dtype) for s in shapes), chunks)
+    return results.reshape(-1, *results.shape[2:]), totals

@@ -1,0 +1,79 @@
+"""From whatever a user calls a source of randomness to a key of the stream."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from orthoslice.arrays.namespace import Array, device, is_traced, library, namespace, to_numpy
+from orthoslice.arrays.stream import Stream
+
+RNG: TypeAlias = Any
+"""int, NumPy SeedSequence or Generator, torch Generator, JAX key, or None for fresh entropy."""
+
+
+def resolve_rng(rng: RNG, like: Array) -> tuple[Stream, int | None]:
+    """A key beside `like`, and the integer that repeats it (None where the key is traced).
+
+    No global random state is read or changed; a generator that is passed in moves on.
+    """
+    if library(rng) == "jax":
+        return _from_jax_key(rng, like)
+    seed = _integer_seed(rng, like)
+    return Stream.from_seed(seed, like), seed
+
+
+def _integer_seed(rng: RNG, like: Array) -> int:
+    if rng is None:
+        if is_traced(like):
+            raise ValueError(
+                "`rng` must be given under tracing: `None` would draw once, when the function is compiled, and "
+                "repeat those directions at every call. Pass an integer or a JAX key."
+            )
+        return secrets.randbits(64)
+    if isinstance(rng, np.random.SeedSequence):
+        return int(rng.generate_state(1, np.uint64)[0])
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(0, 2**64, dtype=np.uint64))
+    if "torch" in sys.modules and isinstance(rng, sys.modules["torch"].Generator):
+        torch = sys.modules["torch"]
+        word = torch.randint(-(2**63), 2**63 - 1, (1,), generator=rng, device=rng.device)
+        return int(word.item()) % 2**64
+    if hasattr(rng, "__index__") and not isinstance(rng, bool):
+        seed = int(rng.__index__())
+        if seed < 0:
+            raise ValueError(f"`rng` must not be negative; got {seed}.")
+        if seed < 2**64:
+            return seed
+        return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+    raise TypeError(
+        "`rng` must be None, an integer, a NumPy SeedSequence or Generator, a torch Generator or a JAX key; "
+        f"got {type(rng).__name__}."
+    )
+
+
+def _from_jax_key(key: Array, like: Array) -> tuple[Stream, int | None]:
+    """A JAX key is two words of the same generator, so `jax.random.key(7)` and 7 mean the same directions."""
+    jax = sys.modules["jax"]
+    data = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    if data.dtype != jax.numpy.uint32 or data.shape not in ((2,), (4,)):
+        raise TypeError(
+            f"`rng` must be a single JAX key; got an array of shape {key.shape} and type {key.dtype}."
+        )
+    # Longer keys of other generators are folded, so that all their words count.
+    data = data if data.shape == (2,) else data[:2] ^ data[2:]
+    if is_traced(data):
+        words = jax.lax.bitcast_convert_type(data, jax.numpy.int32)
+        return Stream(words[:1], words[1:]), None
+    high, low = (int(word) for word in to_numpy(data))
+    seed = high << 32 | low
+    return Stream.from_seed(seed, like if not is_traced(like) else data), seed
+
+
+def stream_index(stream: Stream, start: Any, count: int) -> Array:
+    """Consecutive int32 indices beside the stream; `start` may be traced."""
+    xp = namespace(stream.high)
+    return xp.arange(count, dtype=xp.int32, device=device(stream.high)) + start

@@ -1,0 +1,359 @@
+"""Clouds, and every check of what a user passes in."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from orthoslice.arrays import (
+    Array,
+    DType,
+    Namespace,
+    default_float,
+    detach,
+    device,
+    is_readable,
+    is_traced,
+    library,
+    namespace,
+    to_numpy,
+)
+from orthoslice.directions import NAMED, Given, Sampler
+from orthoslice.directions.base import check_count
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Points `(..., n, dim)` with weights `(..., n)` that sum to 1, or None where all weigh the same."""
+
+    points: Array
+    weights: Array | None = None
+
+    @property
+    def n(self) -> int:
+        return int(self.points.shape[-2])
+
+    @property
+    def dim(self) -> int:
+        return int(self.points.shape[-1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return tuple(self.points.shape[:-2])
+
+    @property
+    def dtype(self) -> DType:
+        return self.points.dtype
+
+
+def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+    """Two clouds of one library, device, `dim` and floating type, from what the user gave.
+
+    Shapes, types and libraries are always checked. Values are checked where they can be looked at without
+    waiting for an accelerator; elsewhere bad values come out as NaN.
+    """
+    named = {"x": _as_array("x", x), "y": _as_array("y", y)}
+    for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
+        if weights is not None:
+            like = named["x"] if library(weights) is None else None
+            named[name] = _as_array(name, weights, like=like)
+    _check_same_library(named)
+    dtype = _common_dtype(named["x"], named["y"])
+    clouds = []
+    for name in ("x", "y"):
+        points = _as_floating(name, named[name], dtype)
+        _check_points(name, points)
+        weights = named.get(f"{name}_weights")
+        if weights is not None:
+            weights = _check_weights(f"{name}_weights", weights, name, points)
+            points, weights = _share_batch(name, points, weights)
+        clouds.append(Cloud(points, weights))
+    if clouds[0].dim != clouds[1].dim:
+        raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
+    try:
+        np.broadcast_shapes(clouds[0].batch, clouds[1].batch)
+    except ValueError:
+        raise ValueError(
+            f"The leading axes of `x` and `y` must broadcast; got shapes {_shapes(clouds)}."
+        ) from None
+    axes = max(len(c.batch) for c in clouds)
+    return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
+
+
+def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
+    """The same clouds with this many leading axes, so that those of x and y line up behind a slice axis."""
+    xp = namespace(cloud.points)
+    batch = (*(1,) * (axes - len(cloud.batch)), *cloud.batch)
+    points = xp.reshape(cloud.points, (*batch, cloud.n, cloud.dim))
+    weights = None if cloud.weights is None else xp.reshape(cloud.weights, (*batch, cloud.n))
+    return Cloud(points, weights)
+
+
+def check_p(p: Any) -> float:
+    """`p` as a float, or an error that says what to pass."""
+    if isinstance(p, bool) or not isinstance(p, numbers.Real):
+        what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
+        raise TypeError(
+            f"`p` must be a real number, at least 1; got {what}. The third argument is `p`; in POT it is the "
+            "weights, which are passed here as `x_weights=` and `y_weights=`."
+        )
+    if not 1 <= p < math.inf:
+        raise ValueError(f"`p` must be finite and at least 1; got {p!r}.")
+    return float(p)
+
+
+def check_directions(directions: Any, x: Cloud) -> Sampler:
+    """The sampler that `directions` stands for."""
+    if isinstance(directions, Sampler):
+        return directions
+    if isinstance(directions, str):
+        if directions not in NAMED:
+            raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
+        return NAMED[directions]
+    like = x.points if library(directions) is None else None
+    theta = _as_array("directions", directions, like=like)
+    _check_same_library({"x": x.points, "directions": theta})
+    theta = _as_floating("directions", theta, _common_dtype(x.points, theta))
+    if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != x.dim:
+        raise ValueError(
+            f"`directions` must be a name, a sampler or an array (slices, dim) with dim = {x.dim}; "
+            f"got shape {tuple(theta.shape)}."
+        )
+    return Given(theta=_check_unit_rows("directions", theta))
+
+
+def check_direction(direction: Any, x: Cloud) -> Array:
+    """A single unit vector `(dim,)`, as one row."""
+    like = x.points if library(direction) is None else None
+    row = _as_array("direction", direction, like=like)
+    if row.ndim != 1 or row.shape[0] != x.dim:
+        raise ValueError(f"`direction` must have shape ({x.dim},); got {tuple(row.shape)}.")
+    _check_same_library({"x": x.points, "direction": row})
+    row = _as_floating("direction", row, _common_dtype(x.points, row))
+    return _check_unit_rows("direction", row[None, :])
+
+
+def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
+    """The count asked for, or None."""
+    if n_directions is None:
+        return None
+    check_count("n_directions", n_directions)
+    n = int(n_directions.__index__())
+    if isinstance(sampler, Given) and n != sampler.theta.shape[0]:
+        raise ValueError(
+            f"`n_directions` must be None or the number of rows in `directions`, {sampler.theta.shape[0]}; "
+            f"got {n}."
+        )
+    return n
+
+
+def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
+    """`rtol` or `atol` as a float, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"`{name}` must be a number or None; got {value!r}.")
+    if not 0 < value < math.inf:
+        raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
+    if is_traced(x.points, y.points, x.weights, y.weights):
+        raise TypeError(
+            f"`{name}` cannot be used on traced arrays (under jit, grad or vmap): when to stop depends on "
+            "values that are not known yet. Pass `n_directions` instead."
+        )
+    return float(value)
+
+
+_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def check_memory(memory: Any) -> int:
+    """Bytes from a number or from text like "256MB"."""
+    if isinstance(memory, str):
+        text = memory.strip().upper()
+        for unit in sorted(_UNITS, key=len, reverse=True):
+            if text.endswith(unit):
+                try:
+                    memory = float(text[: -len(unit)]) * _UNITS[unit]
+                except ValueError:
+                    break
+                break
+    if isinstance(memory, bool) or not isinstance(memory, numbers.Real) or not 0 < memory < math.inf:
+        raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
+    return int(memory)
+
+
+def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
+    """Clouds divided by a power of two where p-th powers of their coordinates would leave the floating range.
+
+    Powers of two change no digit. Where the values cannot be looked at, nothing is scaled.
+    """
+    if not (is_readable(x.points) and is_readable(y.points)):
+        return x, y, 1.0
+    xp = namespace(x.points)
+    largest = max(_largest(detach(c.points)) for c in (x, y))
+    info = xp.finfo(x.dtype)
+    # Three quarters of the exponent range leave room for sums and for the slopes of gradients.
+    if largest == 0 or abs(p * math.log2(largest)) < 0.75 * math.log2(float(info.max)):
+        return x, y, 1.0
+    exponent = math.floor(math.log2(largest))
+    # In two steps: 2**exponent itself may be out of range.
+    halves = (exponent // 2, exponent - exponent // 2)
+    scaled = [replace(c, points=c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1]) for c in (x, y)]
+    return scaled[0], scaled[1], 2.0**exponent
+
+
+def _as_array(name: str, value: Any, like: Array | None = None) -> Array:
+    """An array of a supported library; lists and data frames become NumPy, or what `like` is."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"`{name}` must not be a masked array; drop or fill the masked entries first.")
+    if library(value) is not None:
+        return value
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    elif not isinstance(value, (list, tuple, numbers.Number)):
+        raise TypeError(
+            f"`{name}` must be a NumPy, PyTorch, JAX or CuPy array, a list or a data frame; "
+            f"got {type(value).__name__}."
+        )
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"`{name}` must be rectangular: its rows differ in length.") from None
+    if like is None or library(like) == "numpy":
+        return array
+    _check_numeric(name, np, array)
+    xp = namespace(like)
+    return xp.asarray(array.tolist(), dtype=like.dtype if _is_floating(xp, like) else None, device=device(like))
+
+
+def _check_same_library(named: dict[str, Array]) -> None:
+    kinds = {name: library(array) for name, array in named.items()}
+    if len(set(kinds.values())) > 1:
+        found = ", ".join(f"`{name}` of {kind}" for name, kind in kinds.items())
+        raise TypeError(f"All arrays must come from one library; got {found}.")
+    places = {name: str(device(a)) for name, a in named.items() if device(a) is not None}
+    if len(set(places.values())) > 1:
+        found = ", ".join(f"`{name}` on {place}" for name, place in places.items())
+        raise ValueError(f"All arrays must be on one device; got {found}.")
+
+
+def _is_floating(xp: Namespace, array: Array) -> bool:
+    return bool(xp.isdtype(array.dtype, "real floating"))
+
+
+def _check_numeric(name: str, xp: Namespace, array: Array) -> None:
+    kinds = ("bool", "integral", "real floating")
+    if not (_is_known(xp, array) and xp.isdtype(array.dtype, kinds)):
+        raise TypeError(f"`{name}` must hold real numbers; got type {array.dtype}.")
+
+
+def _is_known(xp: Namespace, array: Array) -> bool:
+    try:
+        xp.isdtype(array.dtype, "numeric")
+    except TypeError:
+        return False
+    return True
+
+
+def _common_dtype(a: Array, b: Array) -> DType:
+    """The floating type of the answer: at least float32, at most float64."""
+    xp = namespace(a, b)
+    wide = [c.dtype if _is_floating(xp, c) else default_float(xp) for c in (a, b)]
+    dtype = xp.result_type(*wide)
+    if dtype in (xp.float32, xp.float64):
+        return dtype
+    return xp.float32 if xp.finfo(dtype).bits < 32 else xp.float64
+
+
+def _as_floating(name: str, array: Array, dtype: DType) -> Array:
+    xp = namespace(array)
+    _check_numeric(name, xp, array)
+    return array if array.dtype == dtype else xp.astype(array, dtype)
+
+
+def _check_points(name: str, points: Array) -> None:
+    shape = tuple(points.shape)
+    if len(shape) < 2:
+        hint = " One-dimensional data has dim 1: pass `a[:, None]`." if len(shape) == 1 else ""
+        raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
+    if 0 in shape:
+        raise ValueError(f"`{name}` must hold at least one point of at least one dimension; got shape {shape}.")
+    if is_readable(points) and not math.isfinite(_largest(detach(points))):
+        table = to_numpy(points)
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
+        raise ValueError(f"`{name}` must be finite; got {table[where]} at index {where}.")
+
+
+def _largest(points: Array) -> float:
+    """The largest magnitude; NaN where there is one."""
+    xp = namespace(points)
+    return max(abs(float(xp.max(points))), abs(float(xp.min(points))))
+
+
+def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
+    xp = namespace(weights)
+    _check_numeric(name, xp, weights)
+    if weights.ndim < 1 or weights.shape[-1] != points.shape[-2]:
+        raise ValueError(
+            f"`{name}` must have one weight a point of `{of}`, shape (..., {points.shape[-2]}); "
+            f"got {tuple(weights.shape)}."
+        )
+    if not _is_floating(xp, weights) or xp.finfo(weights.dtype).bits < 32:
+        weights = xp.astype(weights, points.dtype)
+    # A sum that was normalised in the weights' own type may be off by its rounding, not by more.
+    tolerance = math.sqrt(float(xp.finfo(weights.dtype).eps))
+    total = xp.sum(weights, axis=-1, keepdims=True)
+    if is_readable(weights):
+        smallest = float(xp.min(detach(weights)))
+        if not smallest >= 0:
+            raise ValueError(f"`{name}` must not be negative or NaN; got {smallest}.")
+        sums = np.ravel(to_numpy(total))
+        worst = float(sums[np.argmax(np.abs(sums - 1))])
+        if not abs(worst - 1) <= tolerance:
+            raise ValueError(
+                f"`{name}` must sum to 1; got a sum of {worst:.6g}. Divide by the sum if that is what you mean."
+            )
+        return weights
+    sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
+    return xp.where(sound, weights, xp.asarray(math.nan, dtype=weights.dtype, device=device(weights)))
+
+
+def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array]:
+    """Points and weights repeated along leading axes that only the other has."""
+    xp = namespace(points)
+    try:
+        batch = np.broadcast_shapes(tuple(points.shape[:-2]), tuple(weights.shape[:-1]))
+    except ValueError:
+        raise ValueError(
+            f"The leading axes of `{name}` and `{name}_weights` must broadcast; "
+            f"got shapes {tuple(points.shape)} and {tuple(weights.shape)}."
+        ) from None
+    return (
+        xp.broadcast_to(points, (*batch, *points.shape[-2:])),
+        xp.broadcast_to(weights, (*batch, weights.shape[-1])),
+    )
+
+
+def _check_unit_rows(name: str, theta: Array) -> Array:
+    xp = namespace(theta)
+    norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
+    tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
+    if not is_readable(theta):
+        nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
+        return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
+    norms = to_numpy(norm)[:, 0]
+    off = ~(np.abs(norms - 1) <= tolerance)
+    if off.any():
+        row = int(np.argmax(off))
+        what = f"row {row} has norm {norms[row]:.6g}" if len(norms) > 1 else f"the norm is {norms[row]:.6g}"
+        raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
+    return theta
+
+
+def _shapes(clouds: list[Cloud]) -> str:
+    return f"{tuple(clouds[0].points.shape)} and {tuple(clouds[1].points.shape)}"

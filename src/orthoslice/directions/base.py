@@ -1,0 +1,172 @@
+"""What a sampler is, and the two things that a draw of directions can do."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, resolve_rng
+
+DEFAULT_BLOCKS = 8
+
+
+class Directions(abc.ABC):
+    """Rows `theta (slices, dim)`, perhaps never formed.
+
+    A row may be shorter than 1: then it is the part in the user's space of a unit row of `ambient_dim`.
+    """
+
+    dim: int
+    ambient_dim: int
+
+    @abc.abstractmethod
+    def project(self, points: Array, rows: Any) -> Array:
+        """Project `points (..., n, dim)` on some rows (a slice or indices): `(slices, ..., n)`."""
+
+    @abc.abstractmethod
+    def adjoint(self, slopes: Array, rows: Any) -> Array:
+        """Carry `slopes (slices, ..., n)` back to the points: `sum_s slopes[s] theta[s]`, `(..., n, dim)`."""
+
+
+class DenseDirections(Directions):
+    """Directions held as a matrix `theta (slices, dim)`."""
+
+    def __init__(self, theta: Array) -> None:
+        self.theta = theta
+        self.dim = self.ambient_dim = theta.shape[1]
+
+    def project(self, points: Array, rows: Any) -> Array:
+        xp = namespace(points)
+        theta = take_rows(self.theta, rows)
+        flat = xp.reshape(points, (-1, self.dim))
+        return xp.reshape(theta @ flat.T, (theta.shape[0], *points.shape[:-1]))
+
+    def adjoint(self, slopes: Array, rows: Any) -> Array:
+        xp = namespace(slopes)
+        theta = take_rows(self.theta, rows)
+        flat = xp.reshape(slopes, (theta.shape[0], -1))
+        return xp.reshape(flat.T @ theta, (*slopes.shape[1:], self.dim))
+
+
+def take_rows(array: Array, rows: Any) -> Array:
+    """Rows by slice (a view) or by an array of indices (which may be traced)."""
+    return array[rows, ...] if isinstance(rows, slice) else namespace(array).take(array, rows, axis=0)
+
+
+class Sample(NamedTuple):
+    """Directions for people to look at or to use elsewhere."""
+
+    theta: Array
+    """Unit rows, `(n_directions, dim)`."""
+    block: Array
+    """Which independent block each row belongs to, `(n_directions,)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(abc.ABC):
+    """How directions are drawn: a frozen, hashable value.
+
+    Directions come in blocks. Blocks are independent of each other, rows of one block need not be; error
+    bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index.
+    """
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def block_rows(self, n_directions: int, dim: int) -> int:
+        """How many rows a whole block has; the last block takes what is left."""
+
+    @abc.abstractmethod
+    def with_default_size(self, dim: int) -> tuple[Self, int]:
+        """The sampler and the number of directions to use where the user asked for no number."""
+
+    @abc.abstractmethod
+    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
+        """One block of `rows` rows for each key of the stream, one after the other."""
+
+    def ambient_dim(self, dim: int) -> int:
+        """The dimension of the space in which rows are unit vectors."""
+        return dim
+
+    def is_tight(self, block_rows: int, dim: int) -> bool:
+        """Whether `sum theta theta^T` over a block of this size is the identity."""
+        return False
+
+    def blocks(
+        self, stream: Stream, index: Array, rows: int, dim: int, dtype: DType, purpose: int = DIRECTIONS
+    ) -> Directions:
+        """Draw the blocks with these indices (int32, `(blocks,)`)."""
+        return self.draw(stream.fold(index, purpose), rows, dim, dtype)
+
+    def sample(self, n_directions: int, dim: int, rng: RNG = None) -> Sample:
+        """Draw directions as plain NumPy arrays.
+
+        Parameters
+        ----------
+        n_directions, dim
+            How many rows, of which length.
+        rng
+            As in :func:`orthoslice.sliced_wasserstein`: the same integer gives the same directions there.
+
+        Examples
+        --------
+        >>> import orthoslice as osl
+        >>> sample = osl.directions.Orthogonal().sample(5, dim=3, rng=0)
+        >>> sample.theta.shape, sample.block.tolist()
+        ((5, 3), [0, 0, 0, 1, 1])
+        """
+        import numpy as np
+
+        check_count("n_directions", n_directions, least=0)
+        check_count("dim", dim)
+        like = np.zeros(1)
+        stream, _ = resolve_rng(rng, like)
+        rows = self.block_rows(max(n_directions, 1), dim)
+        n_blocks = -(-n_directions // rows)
+        block = np.repeat(np.arange(n_blocks), rows)[:n_directions]
+        if n_directions == 0:
+            return Sample(np.zeros((0, dim)), block)
+        drawn = self.blocks(stream, np.arange(n_blocks, dtype=np.int32), rows, dim, like.dtype)
+        theta = drawn.project(np.eye(dim), slice(0, n_directions))
+        return Sample(theta / np.linalg.norm(theta, axis=1, keepdims=True), block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSampler(Sampler):
+    """A sampler whose blocks are the first rows of random bases of the (perhaps padded) space."""
+
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None:
+            check_count("block_size", self.block_size)
+
+    def is_tight(self, block_rows: int, dim: int) -> bool:
+        return block_rows == self.ambient_dim(dim)
+
+    def block_rows(self, n_directions: int, dim: int) -> int:
+        return min(n_directions, self._whole_block(dim))
+
+    def with_default_size(self, dim: int) -> tuple[Self, int]:
+        about, whole = default_rows(dim), self._whole_block(dim)
+        sampler = replace(self, block_size=about) if whole > about else self
+        rows = min(whole, about)
+        return sampler, rows * max(DEFAULT_BLOCKS, -(-DEFAULT_BLOCKS * about // rows))
+
+    def _whole_block(self, dim: int) -> int:
+        basis = self.ambient_dim(dim)
+        return basis if self.block_size is None else min(self.block_size, basis)
+
+
+def default_rows(dim: int) -> int:
+    """Rows of a block where nobody asked for a number: enough to gain from coupling, few enough for 8 blocks."""
+    return min(max(dim, 16), 128)
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"`{name}` must be an integer; got {value!r}.")
+    if value.__index__() < least:
+        raise ValueError(f"`{name}` must be at least {least}; got {value!r}.")

@@ -1,0 +1,33 @@
+"""Directions that the user brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from orthoslice.arrays import Array, DType, Stream, namespace
+from orthoslice.directions.base import DenseDirections, Sampler
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given(Sampler):
+    """Unit rows `theta (slices, dim)` as they are: one block, since nothing is known of how they were made.
+
+    So there is no error bar. This is what an array passed as ``directions=`` becomes.
+    """
+
+    theta: Any
+    name: ClassVar[str] = "given"
+
+    def block_rows(self, n_directions: int, dim: int) -> int:
+        return n_directions
+
+    def with_default_size(self, dim: int) -> tuple[Self, int]:
+        return self, int(self.theta.shape[0])
+
+    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        theta: Array = self.theta
+        return DenseDirections(namespace(theta).astype(theta, dtype))
+
+    def __repr__(self) -> str:
+        return f"Given(theta of shape {tuple(self.theta.shape)})"

@@ -1,0 +1,45 @@
+"""Orthogonally coupled directions: algorithms 3 and 4 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.directions.base import BlockSampler, DenseDirections
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orthogonal(BlockSampler):
+    """Independent blocks of orthonormal directions, each Haar-distributed on O(dim).
+
+    UnifOrt of the paper (algorithms 3 and 4), exactly: whole blocks of `dim` rows, and the first rows of one
+    more block for what is left. Every row is uniform on the sphere, so estimates are unbiased; rows of a
+    block repel each other, so estimates vary less. For p = 2 a whole block integrates the means and second
+    moments of the clouds without error.
+
+    Parameters
+    ----------
+    block_size
+        Rows of a block, at most `dim` (the default). In high dimension a smaller one gives more independent
+        blocks, hence an error bar, from the same number of directions.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> theta = osl.directions.Orthogonal().sample(3, dim=3, rng=0).theta
+    >>> bool(np.allclose(theta @ theta.T, np.eye(3)))
+    True
+    """
+
+    name: ClassVar[str] = "orthogonal"
+
+    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        xp = namespace(stream.high)
+        gaussian = normals(stream, rows, dim, wide_float(stream.high))
+        q, r = xp.linalg.qr(xp.matrix_transpose(gaussian))
+        # QR alone is not Haar: LAPACK's sign convention biases the columns. With a positive diagonal it is
+        # Gram-Schmidt on the rows in turn, so that fewer rows are a prefix of more.
+        diagonal = xp.linalg.diagonal(r)
+        q = q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal))[:, None, :]
+        return DenseDirections(xp.astype(xp.reshape(xp.matrix_transpose(q), (-1, dim)), dtype))

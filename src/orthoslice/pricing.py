@@ -1,0 +1,250 @@
+"""What pairs cost and how that changes with the clouds: powers, lines, full space, pools, weights."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeAlias
+
+from orthoslice.arrays import Array, Wanted, device, map_sum, namespace, scatter_add, wide_float
+from orthoslice.cloud import Cloud
+from orthoslice.coupling import Pairs, flat_index, gather_points, powered_norm, rank_pairs
+from orthoslice.directions.base import Directions
+
+Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
+"""Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
+
+# About the size of a core's cache: larger gathers are slower, not faster.
+_GATHER_ITEMS = 1 << 18
+
+
+class Draw(NamedTuple):
+    """The directions of one pass: `n_rows` were drawn, in blocks of `block_rows`; `rows` make couplings."""
+
+    directions: Directions
+    n_rows: int
+    block_rows: int
+    rows: slice | Array
+    tight: bool
+    """Whether `sum theta theta^T` over a whole block is the identity."""
+    partner: Directions | None
+    """As many directions drawn independently, for scores that ask for them."""
+    chunk_rows: int
+    """How many rows may be projected at once."""
+
+
+def mean_power(dim: int, p: float) -> float:
+    """E|theta_1|^p for theta uniform on the sphere of R^dim."""
+    log = math.lgamma((p + 1) / 2) + math.lgamma(dim / 2) - math.lgamma((dim + p) / 2)
+    return math.exp(log) / math.sqrt(math.pi)
+
+
+def mean_shortening(dim: int, ambient_dim: int, p: float) -> float:
+    """E r^p for r the length of the first `dim` coordinates of a uniform unit vector of R^ambient_dim."""
+    return 1.0 if dim == ambient_dim else mean_power(ambient_dim, p) / mean_power(dim, p)
+
+
+def powered(difference: Array, p: float) -> Array:
+    """|difference|^p."""
+    if p == 2:
+        return difference * difference
+    magnitude = namespace(difference).abs(difference)
+    return magnitude if p == 1 else magnitude**p
+
+
+def powered_slope(difference: Array, p: float) -> Array:
+    """The derivative of |difference|^p, 0 at 0."""
+    xp = namespace(difference)
+    if p == 2:
+        return 2 * difference
+    sign = xp.sign(difference)
+    return sign if p == 1 else p * xp.abs(difference) ** (p - 1) * sign
+
+
+def sorted_scores(px: Array, py: Array, p: float) -> Array:
+    """Costs on the line of uniform clouds `px (slices, ..., n)` and `py (slices, ..., m)`, `(slices, ...)`."""
+    xp = namespace(px)
+    n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
+    px, py = xp.sort(px, axis=-1), xp.sort(py, axis=-1)
+    if n == m:
+        return xp.sum(powered(px - py, p), axis=-1, dtype=wide) / n
+    i, j, mass = rank_pairs(n, m, px)
+    difference = xp.take(px, i, axis=-1) - xp.take(py, j, axis=-1)
+    return xp.sum(mass * xp.astype(powered(difference, p), wide), axis=-1)
+
+
+def _differences(qx: Array, qy: Array, pairs: Pairs) -> Array:
+    """How far apart the points of every pair are on a line."""
+    xp = namespace(qx)
+    return xp.take_along_axis(qx, pairs.ix, axis=-1) - xp.take_along_axis(qy, pairs.iy, axis=-1)
+
+
+def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(u + v for u, v in zip(a, b, strict=True)) if a else b
+
+
+def _weigh(costs: Array, pairs: Pairs) -> Array:
+    xp = namespace(costs)
+    return xp.sum(pairs.mass * xp.astype(costs, pairs.mass.dtype), axis=-1)
+
+
+def price_on_lines(
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    pairs: Pairs,
+    qx: Array,
+    qy: Array,
+    draw: Draw,
+    lines: Directions,
+    factor: float,
+    wanted: Wanted,
+) -> Priced:
+    """Price the pairs of every slice by the projections `qx`, `qy` of the same slice on `lines`."""
+    xp = namespace(qx)
+    difference = _differences(qx, qy, pairs)
+    costs = factor * powered(difference, p)
+    gradients = []
+    if wanted[0] or wanted[1]:
+        slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), x.dtype)
+        if wanted[0]:
+            gradients.append(lines.adjoint(_scatter_slopes(slopes, pairs.ix, x.n), draw.rows))
+        if wanted[1]:
+            gradients.append(lines.adjoint(_scatter_slopes(-slopes, pairs.iy, y.n), draw.rows))
+    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+
+
+def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:
+    """Sum `slopes (slices, ..., pairs)` over the pairs of each point: `(slices, ..., n)`."""
+    xp = namespace(slopes)
+    lead = tuple(slopes.shape[:-1])
+    index = flat_index(xp.broadcast_to(index, slopes.shape), lead, n)
+    flat = scatter_add(xp.reshape(slopes, (-1,)), xp.reshape(index, (-1,)), math.prod(lead) * n)
+    return xp.reshape(flat, (*lead, n))
+
+
+def price_in_space(
+    x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted
+) -> Priced:
+    """Price pairs by |x - y|^p, a few slices at a time so that slices x pairs x dim is never held."""
+    xp = namespace(x.points)
+    n_pairs = max(pairs.ix.shape[-1], pairs.iy.shape[-1])
+    lead = tuple(a if a != 1 else b for a, b in zip(pairs.ix.shape[:-1], pairs.iy.shape[:-1], strict=True))
+    ix, iy, mass = (xp.broadcast_to(a, (*lead, n_pairs)) for a in (pairs.ix, pairs.iy, pairs.mass))
+    row_items = math.prod(lead[1:]) * n_pairs * x.dim
+    step_pairs = max(1, n_pairs * _GATHER_ITEMS // row_items) if row_items > _GATHER_ITEMS else n_pairs
+
+    def step(ix: Array, iy: Array, mass: Array) -> tuple[Array, tuple[Array, ...]]:
+        costs: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for first in range(0, n_pairs, step_pairs):
+            part = (..., slice(first, min(first + step_pairs, n_pairs)))
+            difference = gather_points(x.points, ix[part]) - gather_points(y.points, iy[part])
+            costs.append(powered_norm(difference, p))
+            if wanted[0] or wanted[1]:
+                pull = _pulls(difference, mass[part], p)
+                new = tuple(
+                    _scatter_pulls(sign * pull, index[part], n)
+                    for sign, index, n, want in ((1, ix, x.n, wanted[0]), (-1, iy, y.n, wanted[1]))
+                    if want
+                )
+                totals = _add(totals, new)
+        return (costs[0] if len(costs) == 1 else xp.concat(costs, axis=-1)), totals
+
+    costs, gradients = map_sum(step, (ix, iy, mass), max(1, _GATHER_ITEMS // row_items))
+    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+
+
+def _pulls(difference: Array, mass: Array, p: float) -> Array:
+    """The gradient of `mass * |difference|^p` by the difference, 0 where points coincide."""
+    xp = namespace(difference)
+    pull = xp.astype(mass, difference.dtype)[..., None] * p * difference
+    if p == 2:
+        return pull
+    square = xp.sum(difference * difference, axis=-1, keepdims=True)
+    apart = square > 0
+    safe = xp.where(apart, square, xp.ones_like(square))
+    return xp.where(apart, pull * safe ** (p / 2 - 1), xp.zeros_like(pull))
+
+
+def _scatter_pulls(pulls: Array, index: Array, n: int) -> Array:
+    """Sum `pulls (slices, ..., pairs, dim)` over slices and the pairs of each point: `(..., n, dim)`."""
+    xp = namespace(pulls)
+    batch, dim = tuple(pulls.shape[1:-2]), pulls.shape[-1]
+    index = flat_index(index, batch, n)
+    flat = scatter_add(xp.reshape(pulls, (-1, dim)), xp.reshape(index, (-1,)), math.prod(batch) * n)
+    return xp.reshape(flat, (*batch, n, dim))
+
+
+def price_in_pool(
+    x: Cloud, y: Cloud, p: float, pairs: Pairs, draw: Draw, factor: float, wanted: Wanted
+) -> Priced:
+    """Price pairs by their mean over a pool: all rows drawn but those of the coupling's own block.
+
+    With `block_rows` 0 nobody is left out. The pool is projected a few rows at a time.
+    """
+    xp = namespace(x.points)
+    share = factor * _pool_shares(draw, x)
+    moves = wanted[0] or wanted[1]
+
+    def step(qx: Array, qy: Array, share: Array) -> tuple[Array, tuple[Array, ...]]:
+        difference = _differences(qx, qy, pairs)
+        weight = xp.reshape(share, (-1, *(1,) * (pairs.ix.ndim - 1)))
+        if not moves:
+            return share[:, :1], (weight * powered(difference, p),)
+        slopes = xp.astype(weight * pairs.mass * powered_slope(difference, p), x.dtype)
+        both = (_scatter_slopes(slopes, pairs.ix, x.n), _scatter_slopes(-slopes, pairs.iy, y.n))
+        return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
+
+    costs, gradients = None, ()
+    for first in range(0, draw.n_rows, draw.chunk_rows):
+        rows = slice(first, min(first + draw.chunk_rows, draw.n_rows))
+        qx, qy = (draw.directions.project(c.points, rows) for c in (x, y))
+        slopes, (part,) = map_sum(step, (qx, qy, share[rows, :]), 1)
+        costs = part if costs is None else costs + part
+        if moves:
+            sides = ((slopes[..., : x.n], wanted[0]), (slopes[..., x.n :], wanted[1]))
+            gradients = _add(gradients, tuple(draw.directions.adjoint(s, rows) for s, want in sides if want))
+    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+
+
+def _pool_shares(draw: Draw, x: Cloud) -> Array:
+    """What each row of the pool contributes to each coupling, `(pool, slices)`: columns sum to 1."""
+    xp = namespace(x.points)
+    everyone = xp.arange(draw.n_rows, device=device(x.points))
+    own = everyone[draw.rows] if isinstance(draw.rows, slice) else draw.rows
+    if draw.block_rows == 0:
+        allowed = xp.ones((draw.n_rows, own.shape[0]), dtype=x.dtype, device=device(x.points))
+    else:
+        apart = everyone[:, None] // draw.block_rows != own[None, :] // draw.block_rows
+        allowed = xp.astype(apart, x.dtype)
+    return allowed / xp.sum(allowed, axis=0, keepdims=True)
+
+
+def _weight_gradients(
+    costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wanted
+) -> tuple[Array, ...]:
+    """Gradients of the scores' sum by the weights, as far as wanted: `(..., n)` and `(..., m)`.
+
+    Moving mass moves the ends of the merged quantiles, so the slope is a difference of costs along the path
+    of pairs: for sliced scores it is the Kantorovich potential. It is defined up to a constant, since weights
+    sum to 1, and given with mean 0.
+    """
+    if not (wanted[2] or wanted[3]):
+        return ()
+    assert pairs.ends_x is not None
+    xp = namespace(costs)
+    costs = xp.astype(costs, pairs.mass.dtype)
+    rise = xp.diff(costs, axis=-1)
+    gradients = []
+    for want, ends, index, n in (
+        (wanted[2], pairs.ends_x, pairs.ix, x.n),
+        (wanted[3], ~pairs.ends_x, pairs.iy, y.n),
+    ):
+        if want:
+            steps = xp.where(ends[..., :-1], rise, xp.zeros_like(rise))
+            height = xp.cumulative_sum(steps, axis=-1, include_initial=True)
+            at_ends = xp.where(ends, height, xp.zeros_like(height))
+            potential = _scatter_slopes(at_ends, index, n)
+            potential = potential - xp.mean(potential, axis=-1, keepdims=True)
+            gradients.append(xp.astype(xp.sum(potential, axis=0), x.dtype))
+    return tuple(gradients)

@@ -1,0 +1,265 @@
+"""What an estimate knows of itself: its value, how far to trust it, and how to repeat it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from orthoslice.arrays import Array, detach, is_readable, is_traced, namespace, to_numpy
+from orthoslice.directions import Sampler
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How directions are grouped: blocks of `block_rows`, and `unit_blocks` blocks to an independent unit.
+
+    The last block may be shorter. Blocks that do not fill a unit belong to the last one.
+    """
+
+    n_directions: int
+    block_rows: int
+    unit_blocks: int = 1
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_directions // self.block_rows)
+
+    @property
+    def n_units(self) -> int:
+        return max(1, self.n_blocks // self.unit_blocks)
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of every unit but the last."""
+        return self.block_rows * self.unit_blocks
+
+    @property
+    def last_rows(self) -> int:
+        """Rows of the last unit."""
+        return self.n_directions - (self.n_units - 1) * self.unit_rows
+
+    def first(self, n_units: int) -> Layout:
+        """The layout of the first units only."""
+        if n_units >= self.n_units:
+            return self
+        return Layout(n_units * self.unit_rows, self.block_rows, self.unit_blocks)
+
+
+def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array, int]:
+    """Mean of the scores `(n_directions, ...)`, its standard error, and the error's degrees of freedom.
+
+    Units are independent, rows within a unit are not, so the error comes from unit means m_u with their share
+    w_u of the rows. `sum_u w_u^2 / (1 - 2 w_u) (m_u - mean)^2 / (1 + S)` with `S = sum_u w_u^2 / (1 - 2 w_u)`
+    is an unbiased estimate of the variance of the mean whatever the variances of the units; with equal shares
+    it is the textbook formula. It asks for shares below a half. Where one unit has more, it is set against the
+    rest: `w^2 (m_1 - m_2)^2` with the larger share w is never too small in the mean. One unit has no error
+    bar: nothing can be learned from rows that may depend on each other.
+    """
+    xp = namespace(scores)
+    n, units = layout.n_directions, layout.n_units
+    mean = xp.sum(scores, axis=0) / n
+    if units == 1:
+        return mean, xp.full_like(mean, math.nan), 0
+    cut = (units - 1) * layout.unit_rows
+    whole = xp.reshape(scores[:cut, ...], (units - 1, layout.unit_rows, *scores.shape[1:]))
+    whole_means, last_mean = xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0)
+    w, last = layout.unit_rows / n, layout.last_rows / n
+    if max(w, last) >= 0.5:
+        # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.
+        gap = last_mean - xp.mean(whole_means, axis=0)
+        return mean, max(w, last) * xp.abs(gap), 1
+    a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
+    spread = a * xp.sum((whole_means - mean) ** 2, axis=0) + b * (last_mean - mean) ** 2
+    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b)), units - 1
+
+
+def student_quantile(level: float, dof: int, looks: int) -> float:
+    """Half-width of a two-sided interval in standard errors, shared out over repeated looks (Bonferroni)."""
+    from scipy.special import stdtrit  # scipy.special is not needed to import orthoslice
+
+    if dof == 0:
+        return math.nan
+    return float(stdtrit(dof, 1 - (1 - level) / (2 * looks)))
+
+
+def root(value: Array, p: float) -> Array:
+    """max(value, 0)^(1/p), with a gradient of 0 at 0."""
+    if p == 1:
+        return value
+    xp = namespace(value)
+    positive = value > 0
+    safe = xp.where(positive, value, xp.ones_like(value))
+    return xp.where(positive, safe ** (1 / p), xp.zeros_like(value))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """An unbiased estimate of SW_p^p or PW_p^p with its error bar.
+
+    Attributes
+    ----------
+    value, distance
+        The estimate, and its p-th root. Scalars of the input's library, or batches; torch and JAX can
+        differentiate both. The root of an unbiased estimate is slightly biased downwards.
+    stderr, distance_stderr
+        Standard errors of both, without gradients; NaN where there is only one independent block.
+    n_directions, n_blocks
+        How many directions were used, in how many independent blocks.
+    directions, seed
+        ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
+    converged
+        Whether the tolerance that was asked for is met; None where none was.
+    """
+
+    name: str
+    p: float
+    unit_value: Array
+    unit_stderr: Array
+    scale: float
+    dof: int
+    looks: int
+    n_directions: int
+    n_blocks: int
+    directions: Sampler
+    seed: int | None
+    converged: bool | None = None
+    scores: Array | None = field(default=None)
+    """The score of every direction, `(n_directions, ...)`, in units of scale^p; not carried through pytrees."""
+
+    @property
+    def value(self) -> Array:
+        return self._powered(self.unit_value)
+
+    @property
+    def stderr(self) -> Array:
+        return self._powered(self.unit_stderr)
+
+    @property
+    def distance(self) -> Array:
+        return self._scaled(root(self.unit_value, self.p))
+
+    @property
+    def distance_stderr(self) -> Array:
+        """Standard error of `distance`, by the slope of the root."""
+        xp = namespace(self.unit_value)
+        distance = root(detach(self.unit_value), self.p)
+        apart = distance > 0
+        slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - self.p) / self.p
+        # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
+        return self._scaled(self.unit_stderr * xp.where(apart, slope, xp.ones_like(slope)))
+
+    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """A confidence interval for SW_p^p or PW_p^p, by Student's t on the means of independent blocks.
+
+        After adaptive stopping it is widened for the repeated looks.
+        """
+        half = self._half_width(level)
+        value = detach(self.unit_value)
+        return self._powered(value - half), self._powered(value + half)
+
+    def distance_interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """A confidence interval for SW_p or PW_p: the roots of :meth:`interval`."""
+        half = self._half_width(level)
+        value = detach(self.unit_value)
+        low, high = (root(v, self.p) for v in (value - half, value + half))
+        return self._scaled(low), self._scaled(high)
+
+    def _half_width(self, level: float) -> Array:
+        if not 0 < level < 1:
+            raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+        self._check_read()
+        return student_quantile(level, self.dof, self.looks) * self.unit_stderr
+
+    def _scaled(self, quantity: Array) -> Array:
+        return quantity if self.scale == 1 else quantity * self.scale
+
+    def _powered(self, quantity: Array) -> Array:
+        if self.scale == 1:
+            return quantity
+        # The factor itself may overflow: multiply in steps that cannot, unless the product does.
+        result = quantity
+        exponent = self.p * math.log2(self.scale)
+        steps = math.ceil(abs(exponent) / 100)
+        for _ in range(steps):
+            result = result * 2.0 ** (exponent / steps)
+        xp = namespace(quantity)
+        if is_readable(result) and bool(xp.any(xp.isinf(result))):
+            raise OverflowError(
+                f"The p-th power of this distance exceeds the range of {quantity.dtype}. "
+                "Read `distance`, which does not, or pass smaller units or float64."
+            )
+        return result
+
+    def _check_read(self) -> None:
+        """On an accelerator values could not be checked before; now they are read anyway."""
+        if is_traced(self.unit_value) or is_readable(self.unit_value):
+            return
+        if not bool(namespace(self.unit_value).all(namespace(self.unit_value).isfinite(self.unit_value))):
+            raise ValueError(
+                "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, negative or "
+                "unnormalised weights, or rows that are not of unit length."
+            )
+
+    @property
+    def _no_error_bar(self) -> str:
+        if self.directions.name == "given":
+            return "no error bar: nothing is known of how the given directions were drawn"
+        rows = max(1, self.n_directions // max(self.n_blocks, 1))
+        return (
+            f"no error bar: one independent block of {rows} directions; "
+            f"ask for n_directions >= {2 * rows} (8 blocks: {8 * rows}), or leave it out"
+        )
+
+    def __repr__(self) -> str:
+        repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+        head = f"{self.name}_{self.p:g}"
+        if is_traced(self.unit_value):
+            return f"Estimate({head}: traced; {repeat})"
+        self._check_read()
+        if self.unit_value.ndim:
+            return f"Estimate({head}: a batch of shape {tuple(self.unit_value.shape)}; {repeat})"
+        distance = float(to_numpy(self.distance))
+        if self.dof == 0:
+            error = f" ({self._no_error_bar})"
+        else:
+            low, high = (float(to_numpy(v)) for v in self.distance_interval())
+            error = f", 95% interval [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
+        failed = "" if self.converged is not False else ", tolerance NOT met"
+        return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
+
+
+def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
+    leaves = ("unit_value", "unit_stderr")
+    static = tuple(
+        (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "scores")
+    )
+    return (estimate.unit_value, estimate.unit_stderr), static
+
+
+def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
+    return Estimate(unit_value=leaves[0], unit_stderr=leaves[1], **dict(static))
+
+
+_REGISTERED: set[str] = set()
+
+
+def register_pytree(kind: str | None) -> None:
+    """Let JAX and torch look inside an `Estimate`; called when one is first made from their arrays."""
+    if kind in _REGISTERED or kind not in ("jax", "torch"):
+        return
+    _REGISTERED.add(kind)
+    if kind == "jax":
+        sys.modules["jax"].tree_util.register_pytree_node(Estimate, _flatten, _unflatten)
+    else:
+        from torch.utils import _pytree  # torch has no public name for it yet
+
+        _pytree.register_pytree_node(
+            Estimate, _flatten_for_torch, lambda leaves, static: _unflatten(static, leaves)
+        )
+
+
+def _flatten_for_torch(estimate: Estimate) -> tuple[list[Array], tuple[Any, ...]]:
+    leaves, static = _flatten(estimate)
+    return list(leaves), static

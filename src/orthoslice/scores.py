@@ -1,0 +1,149 @@
+"""Scores: what the coupling of one direction costs, and how that changes with the clouds.
+
+Every score is `sum_k mass[k] * cost[k]` over the pairs of a coupling. The scores differ in how a pair is
+priced: on the line of its own direction (sliced), in full space, or on the line of other directions.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orthoslice.arrays import Wanted
+from orthoslice.cloud import Cloud
+from orthoslice.coupling import couple
+from orthoslice.pricing import (
+    Draw,
+    Priced,
+    mean_power,
+    mean_shortening,
+    price_in_pool,
+    price_in_space,
+    price_on_lines,
+    sorted_scores,
+)
+
+POOL_ROWS = 32
+"""Directions that price each other in `pooled`: enough to average the noise, few enough to be quick."""
+
+
+class Score(abc.ABC):
+    """How couplings are priced: a frozen, hashable value."""
+
+    breaks_ties: ClassVar[bool] = True
+    needs_partner: ClassVar[bool] = False
+
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
+        """How many consecutive blocks price each other and so count as one independent observation."""
+        return 1
+
+    @abc.abstractmethod
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        """Scores `(slices, ...)`, and the wanted gradients of their sum, each with the batch axes first."""
+
+
+@dataclass(frozen=True)
+class Sliced(Score):
+    """Pairs priced on the line of the direction that made them: SW_p^p (algorithms 1 and 3)."""
+
+    breaks_ties: ClassVar[bool] = False
+
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        directions = draw.directions
+        px, py = (directions.project(c.points, draw.rows) for c in (x, y))
+        factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
+        if x.weights is None and y.weights is None and not any(wanted):
+            return factor * sorted_scores(px, py, p), ()
+        pairs = couple(px, py, x, y)
+        return price_on_lines(x, y, p, pairs, px, py, draw, directions, factor, wanted)
+
+
+@dataclass(frozen=True)
+class Exact(Score):
+    """Pairs priced by their full distance |x - y|^p: PW_p^p (algorithms 2 and 4)."""
+
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        px, py = (draw.directions.project(c.points, draw.rows) for c in (x, y))
+        return price_in_space(x, y, p, couple(px, py, x, y), wanted)
+
+
+@dataclass(frozen=True)
+class Independent(Score):
+    """Pairs priced on the line of a second, independent direction, divided by c = E|theta_1|^p.
+
+    The computation that motivates PW in the paper, made unbiased for every p.
+    """
+
+    needs_partner: ClassVar[bool] = True
+
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        assert draw.partner is not None
+        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+        qx, qy = (draw.partner.project(c.points, draw.rows) for c in (x, y))
+        factor = 1 / mean_power(draw.partner.ambient_dim, p)
+        return price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted)
+
+
+@dataclass(frozen=True)
+class Pooled(Score):
+    """Pairs priced on the lines of the other directions drawn (Johnson-Lindenstrauss), divided by c.
+
+    A direction is left out of its own price, and so is its block, on which its coupling depends: unbiased for
+    every p. About 32 directions, at least two blocks, price each other and count as one observation for the
+    error bar. For p = 2 a whole orthonormal block prices its own couplings exactly, so the price is then the
+    full distance.
+    """
+
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
+        if p == 2 and tight:
+            return 1
+        if n_blocks < 2:
+            raise ValueError(
+                '`cost="pooled"` leaves out the block that made a coupling, so it needs at least two blocks; '
+                f"got one of {block_rows} directions. Ask for more directions, or for a smaller `block_size`."
+            )
+        return min(max(2, -(-POOL_ROWS // block_rows)), n_blocks)
+
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+        if p == 2 and draw.tight:
+            return price_in_space(x, y, p, pairs, wanted)
+        return price_in_pool(x, y, p, pairs, draw, 1 / mean_power(draw.directions.ambient_dim, p), wanted)
+
+
+@dataclass(frozen=True)
+class PaperPooled(Score):
+    """The paper's own pooled formula, `(d / N) sum_n' |<v_n', x - y>|^p` over all N directions: **biased**.
+
+    The direction that made a coupling is in the pool, and the factor d / N is right for p = 2 only. With iid
+    directions and p = 2 its mean is SW / (N c) + (N - 1) / N PW. Here for comparison; use `pooled`.
+    """
+
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
+        return n_blocks
+
+    def evaluate(
+        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
+    ) -> Priced:
+        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+        everyone = draw._replace(block_rows=0)
+        return price_in_pool(x, y, p, pairs, everyone, draw.directions.dim, wanted)
+
+
+COSTS: dict[str, Score] = {
+    "exact": Exact(),
+    "pooled": Pooled(),
+    "independent": Independent(),
+    "paper_pooled": PaperPooled(),
+}
