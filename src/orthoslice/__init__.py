@@ -1,6 +1,7 @@
 """Sliced and projected Wasserstein distances of point clouds, with error bars."""
 
 from orthoslice import directions
+from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.result import Estimate
@@ -8,10 +9,12 @@ from orthoslice.result import Estimate
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bounds",
     "Coupling",
     "Estimate",
     "directions",
     "induced_coupling",
     "projected_wasserstein",
     "sliced_wasserstein",
+    "wasserstein_bounds",
 ]

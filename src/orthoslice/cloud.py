@@ -96,7 +96,7 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
 
 def check_p(p: Any) -> float:
     """`p` as a float, or an error that says what to pass."""
-    if isinstance(p, bool) or not isinstance(p, numbers.Real):
+    if not _is_real(p):
         what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
         raise TypeError(
             f"`p` must be a real number, at least 1; got {what}. The third argument is `p`; in POT it is the "
@@ -105,6 +105,10 @@ def check_p(p: Any) -> float:
     if not 1 <= p < math.inf:
         raise ValueError(f"`p` must be finite and at least 1; got {p!r}.")
     return float(p)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def check_directions(directions: Any, x: Cloud) -> Sampler:
@@ -156,7 +160,7 @@ def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
     """`rtol` or `atol` as a float, or None."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not _is_real(value):
         raise TypeError(f"`{name}` must be a number or None; got {value!r}.")
     if not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
@@ -182,7 +186,7 @@ def check_memory(memory: Any) -> int:
                 except ValueError:
                     break
                 break
-    if isinstance(memory, bool) or not isinstance(memory, numbers.Real) or not 0 < memory < math.inf:
+    if not _is_real(memory) or not 0 < memory < math.inf:
         raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
     return int(memory)
 

@@ -105,7 +105,7 @@ def _merge(ix: Array, iy: Array, x: Cloud, y: Cloud) -> Pairs:
 
 
 def _total_mass(like: Array) -> int:
-    return int(1 << (62 if wide_int(like) == namespace(like).int64 else 30))
+    return 1 << (62 if wide_int(like) == namespace(like).int64 else 30)
 
 
 def integer_masses(cloud: Cloud) -> Array:
@@ -153,10 +153,9 @@ def gather_points(points: Array, index: Array) -> Array:
     """Points `(..., n, dim)` at `index (slices, ..., pairs)`: `(slices, ..., pairs, dim)`."""
     xp = namespace(points)
     n, dim = points.shape[-2:]
-    return xp.reshape(
-        xp.take(xp.reshape(points, (-1, dim)), xp.reshape(flat_index(index, points.shape[:-2], n), (-1,)), axis=0),
-        (*index.shape, dim),
-    )
+    index_in_all = flat_index(index, tuple(points.shape[:-2]), n)
+    rows = xp.take(xp.reshape(points, (-1, dim)), xp.reshape(index_in_all, (-1,)), axis=0)
+    return xp.reshape(rows, (*index_in_all.shape, dim))
 
 
 def flat_index(index: Array, batch: tuple[int, ...], n: int) -> Array:
@@ -218,7 +217,7 @@ class Coupling:
 
     def to_dense(self) -> np.ndarray[Any, Any]:
         """The coupling as a NumPy array `(n, m)` whose rows sum to x's weights and columns to y's."""
-        return self.to_sparse().toarray()
+        return np.asarray(self.to_sparse().toarray())
 
     def __repr__(self) -> str:
         n, m, pairs = self.x.shape[0], self.y.shape[0], self.ix.shape[-1]

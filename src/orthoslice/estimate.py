@@ -172,12 +172,10 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             # Weights that failed their check are NaN, which integer masses would swallow.
             value = value + 0 * xp.sum(xp.astype(cloud.weights, value.dtype), axis=-1)
     totals = tuple(t / scores.shape[0] for t in totals)
-    return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders, (x.n, y.n)))
+    return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
 
 
-def _spread(
-    totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None], sizes: tuple[int, int]
-) -> tuple[Array | None, ...]:
+def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]) -> tuple[Array | None, ...]:
     """Put the wanted gradients in their places, with rows in the order of the user's points."""
     gradients: list[Array | None] = []
     given = iter(totals)
@@ -195,8 +193,9 @@ def _spread(
 
 def _meets_tolerance(request: Request, scores: Array, layout: Layout) -> bool:
     """Whether the 95% half-width of every distance is within the tolerance."""
-    mean, stderr, dof = (to_numpy(a) if k < 2 else a for k, a in enumerate(mean_and_stderr(scores, layout)))
-    half = student_quantile(0.95, dof, len(request.looks)) * stderr
+    on_device = mean_and_stderr(scores, layout)
+    mean, stderr = to_numpy(on_device[0]), to_numpy(on_device[1])
+    half = student_quantile(0.95, on_device[2], len(request.looks)) * stderr
     distance = root(mean, request.p)
     width = (root(mean + half, request.p) - root(mean - half, request.p)) / 2
     allowed = np.maximum(request.atol or 0.0, (request.rtol or 0.0) * distance)
@@ -347,7 +346,7 @@ def _chunk_rows(request: Request, x: Cloud, y: Cloud, wanted: Wanted) -> int:
     room = request.memory // request.workers
     if is_readable(x.points):
         room = min(room, _HOST_BYTES)
-    return max(1, room // per_row)
+    return int(max(1, room // per_row))
 
 
 @contextlib.contextmanager
@@ -366,4 +365,3 @@ def _progress(request: Request) -> Iterator[Callable[[int], None]]:
 def default_workers() -> int:
     """As many threads as this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-

@@ -122,9 +122,7 @@ def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:
     return xp.reshape(flat, (*lead, n))
 
 
-def price_in_space(
-    x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted
-) -> Priced:
+def price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     """Price pairs by |x - y|^p, a few slices at a time so that slices x pairs x dim is never held."""
     xp = namespace(x.points)
     n_pairs = max(pairs.ix.shape[-1], pairs.iy.shape[-1])
@@ -220,9 +218,7 @@ def _pool_shares(draw: Draw, x: Cloud) -> Array:
     return allowed / xp.sum(allowed, axis=0, keepdims=True)
 
 
-def _weight_gradients(
-    costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wanted
-) -> tuple[Array, ...]:
+def _weight_gradients(costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wanted) -> tuple[Array, ...]:
     """Gradients of the scores' sum by the weights, as far as wanted: `(..., n)` and `(..., m)`.
 
     Moving mass moves the ends of the merged quantiles, so the slope is a difference of costs along the path

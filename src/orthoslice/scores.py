@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from orthoslice.arrays import Wanted
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import couple
+from orthoslice.coupling import Pairs, couple
 from orthoslice.pricing import (
     Draw,
     Priced,
@@ -39,9 +39,7 @@ class Score(abc.ABC):
         return 1
 
     @abc.abstractmethod
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         """Scores `(slices, ...)`, and the wanted gradients of their sum, each with the batch axes first."""
 
 
@@ -51,9 +49,7 @@ class Sliced(Score):
 
     breaks_ties: ClassVar[bool] = False
 
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         directions = draw.directions
         px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
@@ -67,11 +63,8 @@ class Sliced(Score):
 class Exact(Score):
     """Pairs priced by their full distance |x - y|^p: PW_p^p (algorithms 2 and 4)."""
 
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
-        px, py = (draw.directions.project(c.points, draw.rows) for c in (x, y))
-        return price_in_space(x, y, p, couple(px, py, x, y), wanted)
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+        return price_in_space(x, y, p, _coupled(x, y, draw), wanted)
 
 
 @dataclass(frozen=True)
@@ -83,11 +76,9 @@ class Independent(Score):
 
     needs_partner: ClassVar[bool] = True
 
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         assert draw.partner is not None
-        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+        pairs = _coupled(x, y, draw)
         qx, qy = (draw.partner.project(c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_power(draw.partner.ambient_dim, p)
         return price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted)
@@ -113,10 +104,8 @@ class Pooled(Score):
             )
         return min(max(2, -(-POOL_ROWS // block_rows)), n_blocks)
 
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
-        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+        pairs = _coupled(x, y, draw)
         if p == 2 and draw.tight:
             return price_in_space(x, y, p, pairs, wanted)
         return price_in_pool(x, y, p, pairs, draw, 1 / mean_power(draw.directions.ambient_dim, p), wanted)
@@ -133,10 +122,8 @@ class PaperPooled(Score):
     def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
         return n_blocks
 
-    def evaluate(
-        self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted
-    ) -> Priced:
-        pairs = couple(*(draw.directions.project(c.points, draw.rows) for c in (x, y)), x, y)
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+        pairs = _coupled(x, y, draw)
         everyone = draw._replace(block_rows=0)
         return price_in_pool(x, y, p, pairs, everyone, draw.directions.dim, wanted)
 
@@ -147,3 +134,9 @@ COSTS: dict[str, Score] = {
     "independent": Independent(),
     "paper_pooled": PaperPooled(),
 }
+
+
+def _coupled(x: Cloud, y: Cloud, draw: Draw) -> Pairs:
+    """The couplings that the directions of a pass induce."""
+    px, py = (draw.directions.project(c.points, draw.rows) for c in (x, y))
+    return couple(px, py, x, y)

@@ -38,12 +38,15 @@ def differentiable(
     kind = library(inputs[0])
     if kind == "jax":
         return _jax(compute, inputs, constants, trailing)
-    if kind == "torch" and sys.modules["torch"].is_grad_enabled():
-        if any(a is not None and a.requires_grad for a in inputs):
-            value, extra = _torch_function().apply(compute, constants, trailing, *inputs)
-            return value, extra
+    if kind == "torch" and sys.modules["torch"].is_grad_enabled() and _any_requires_grad(inputs):
+        value, extra = _torch_function().apply(compute, constants, trailing, *inputs)
+        return value, extra
     outcome = compute(inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
+
+
+def _any_requires_grad(inputs: tuple[Array | None, ...]) -> bool:
+    return any(a is not None and a.requires_grad for a in inputs)
 
 
 def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], trailing: int) -> Array:

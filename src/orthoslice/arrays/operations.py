@@ -177,8 +177,8 @@ def map_sum(
     """Walk over the leading axis of the inputs, `rows` at a time.
 
     `step` returns one result a row and a tuple of totals. The results are concatenated, the totals added up.
-    Under tracing (of the inputs, or `traced`: of what `step` closes over) the walk is a loop of the compiled program, so that neither its size nor its memory grows
-    with the number of rows.
+    Under tracing (of the inputs, or `traced`: of what `step` closes over) the walk is a loop of the compiled
+    program, so that neither its size nor its memory grows with the number of rows.
     """
     traced = traced or is_traced(*inputs)
     n = inputs[0].shape[0]

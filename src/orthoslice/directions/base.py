@@ -6,6 +6,8 @@ import abc
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
 from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, resolve_rng
 
 DEFAULT_BLOCKS = 8
@@ -116,20 +118,27 @@ class Sampler(abc.ABC):
         >>> sample.theta.shape, sample.block.tolist()
         ((5, 3), [0, 0, 0, 1, 1])
         """
-        import numpy as np
-
         check_count("n_directions", n_directions, least=0)
         check_count("dim", dim)
-        like = np.zeros(1)
-        stream, _ = resolve_rng(rng, like)
+        stream, _ = resolve_rng(rng, np.zeros(1))
         rows = self.block_rows(max(n_directions, 1), dim)
-        n_blocks = -(-n_directions // rows)
-        block = np.repeat(np.arange(n_blocks), rows)[:n_directions]
+        index = np.arange(-(-n_directions // rows), dtype=np.int32)
+        block = np.repeat(index, rows)[:n_directions]
         if n_directions == 0:
             return Sample(np.zeros((0, dim)), block)
-        drawn = self.blocks(stream, np.arange(n_blocks, dtype=np.int32), rows, dim, like.dtype)
-        theta = drawn.project(np.eye(dim), slice(0, n_directions))
-        return Sample(theta / np.linalg.norm(theta, axis=1, keepdims=True), block)
+        return Sample(self._unit_rows(stream, index, rows, dim)[:n_directions], block)
+
+    def row(self, row: int, n_directions: int, dim: int, rng: RNG) -> Array:
+        """A single row `(dim,)` of what :meth:`sample` returns, without drawing the other blocks."""
+        stream, _ = resolve_rng(rng, np.zeros(1))
+        rows = self.block_rows(n_directions, dim)
+        block = np.asarray([row // rows], dtype=np.int32)
+        return self._unit_rows(stream, block, rows, dim)[row % rows]
+
+    def _unit_rows(self, stream: Stream, blocks: Array, rows: int, dim: int) -> Array:
+        drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
+        theta = drawn.project(np.eye(dim), slice(0, len(blocks) * rows))
+        return theta / np.linalg.norm(theta, axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +169,7 @@ class BlockSampler(Sampler):
 
 
 def default_rows(dim: int) -> int:
-    """Rows of a block where nobody asked for a number: enough to gain from coupling, few enough for 8 blocks."""
+    """Rows of a block where no number was asked for: enough to gain from coupling, few enough for 8 blocks."""
     return min(max(dim, 16), 128)
 
 

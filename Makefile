@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-full lint clean
+
+demo: $(VENV)/core
+	@$(BIN)/orthoslice demo
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-full: $(VENV)/dev
+	ORTHOSLICE_FULL_TESTS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e ".[dev]"
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m orthoslice`."""
+
+from orthoslice.cli import app
+
+app()

@@ -1,0 +1,68 @@
+"""What the tests share: array libraries, tolerances, and whether to run statistical tests in full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FULL = bool(os.environ.get("ORTHOSLICE_FULL_TESTS"))
+
+
+@dataclass(frozen=True)
+class Backend:
+    name: str
+    asarray: Callable[[Any], Any]
+    numpy: Callable[[Any], np.ndarray]
+    wide: bool
+    """Whether float64 arrays stay float64."""
+
+    def tolerance(self, n: int = 1) -> dict[str, float]:
+        """For answers that agree up to rounding: a modest multiple of the accuracy of sums over n terms."""
+        eps = np.finfo(np.float64 if self.wide else np.float32).eps
+        return {"rtol": float(50 * eps * max(1, n) ** 0.5), "atol": float(50 * eps)}
+
+
+def _numpy() -> Backend:
+    return Backend("numpy", np.asarray, np.asarray, True)
+
+
+def _strict() -> Backend:
+    import array_api_strict
+
+    return Backend("array_api_strict", array_api_strict.asarray, np.from_dlpack, True)
+
+
+def _torch() -> Backend:
+    import torch
+
+    torch.set_num_threads(1)
+    return Backend("torch", torch.asarray, lambda a: a.detach().numpy(), True)
+
+
+def _jax() -> Backend:
+    import jax.numpy as jnp
+
+    # JAX keeps float32 unless told otherwise, which is how most people run it.
+    return Backend("jax", lambda a: jnp.asarray(np.asarray(a)), np.asarray, False)
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "numpy": _numpy,
+    "array_api_strict": _strict,
+    "torch": _torch,
+    "jax": _jax,
+}
+
+
+def unit_rows(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    theta = rng.normal(size=(n, dim))
+    return theta / np.linalg.norm(theta, axis=1, keepdims=True)
+
+
+def weights(rng: np.random.Generator, n: int) -> np.ndarray:
+    w = rng.random(n) + 0.05
+    return w / w.sum()
