@@ -119,16 +119,17 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate) -> float:
         stretch = rows ** min(1 / 2, 1 / p)
         whole = costs[: len(costs) // rows * rows].reshape(-1, rows)
         candidates.append((stretch**p * whole.mean(axis=1)).max())
-    one_dimensional = sliced.scale * max(candidates) ** (1 / p)
+    one_dimensional = max(candidates) ** (1 / p)
+    # In units of `scale` nothing overflows.
+    x, y = (Cloud(c.points / sliced.scale, c.weights) for c in (x, y))
     means = [np.average(c.points, axis=0, weights=c.weights) for c in (x, y)]
+    gap = float(np.linalg.norm(means[0] - means[1]))
     # A projection is off by a few roundings of the points' size, and so is every distance on the line.
-    centre = means[0]
-    size = max(float(np.abs(c.points - centre).max()) for c in (x, y)) * math.sqrt(dim)
-    offset = float(np.abs(centre).max()) * math.sqrt(dim)
+    size = max(float(np.abs(c.points - means[0]).max()) for c in (x, y)) * math.sqrt(dim)
+    offset = float(np.abs(means[0]).max()) * math.sqrt(dim)
     slack = _slack(ambient)
     error = stretch * (slack * size + 8 * float(np.finfo(np.float64).eps) * offset)
-    gap = float(np.linalg.norm(means[0] - means[1]))
-    return float(max(0.0, max(one_dimensional, gap) * (1 - slack) - error))
+    return float(sliced.scale * max(0.0, max(one_dimensional, gap) * (1 - slack) - error))
 
 
 def _upper(coupling: Coupling, projected: Estimate) -> float:

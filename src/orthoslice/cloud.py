@@ -14,7 +14,6 @@ from orthoslice.arrays import (
     DType,
     Namespace,
     default_float,
-    detach,
     device,
     is_readable,
     is_traced,
@@ -199,7 +198,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     if not (is_readable(x.points) and is_readable(y.points)):
         return x, y, 1.0
     xp = namespace(x.points)
-    largest = max(_largest(detach(c.points)) for c in (x, y))
+    largest = max(_largest(c.points) for c in (x, y))
     info = xp.finfo(x.dtype)
     # Three quarters of the exponent range leave room for sums and for the slopes of gradients.
     if largest == 0 or abs(p * math.log2(largest)) < 0.75 * math.log2(float(info.max)):
@@ -287,7 +286,7 @@ def _check_points(name: str, points: Array) -> None:
         raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
     if 0 in shape:
         raise ValueError(f"`{name}` must hold at least one point of at least one dimension; got shape {shape}.")
-    if is_readable(points) and not math.isfinite(_largest(detach(points))):
+    if is_readable(points) and not math.isfinite(_largest(points)):
         table = to_numpy(points)
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
         raise ValueError(f"`{name}` must be finite; got {table[where]} at index {where}.")
@@ -295,8 +294,9 @@ def _check_points(name: str, points: Array) -> None:
 
 def _largest(points: Array) -> float:
     """The largest magnitude; NaN where there is one."""
-    xp = namespace(points)
-    return max(abs(float(xp.max(points))), abs(float(xp.min(points))))
+    # Through NumPy: while JAX traces something else, its own functions would not tell.
+    table = to_numpy(points)
+    return max(abs(float(table.max())), abs(float(table.min())))
 
 
 def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
@@ -311,18 +311,18 @@ def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
         weights = xp.astype(weights, points.dtype)
     # A sum that was normalised in the weights' own type may be off by its rounding, not by more.
     tolerance = math.sqrt(float(xp.finfo(weights.dtype).eps))
-    total = xp.sum(weights, axis=-1, keepdims=True)
     if is_readable(weights):
-        smallest = float(xp.min(detach(weights)))
-        if not smallest >= 0:
-            raise ValueError(f"`{name}` must not be negative or NaN; got {smallest}.")
-        sums = np.ravel(to_numpy(total))
+        table = to_numpy(weights)
+        if not table.min() >= 0:
+            raise ValueError(f"`{name}` must not be negative or NaN; got {table.min()}.")
+        sums = np.ravel(table.sum(axis=-1, dtype=np.float64))
         worst = float(sums[np.argmax(np.abs(sums - 1))])
         if not abs(worst - 1) <= tolerance:
             raise ValueError(
                 f"`{name}` must sum to 1; got a sum of {worst:.6g}. Divide by the sum if that is what you mean."
             )
         return weights
+    total = xp.sum(weights, axis=-1, keepdims=True)
     sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
     return xp.where(sound, weights, xp.asarray(math.nan, dtype=weights.dtype, device=device(weights)))
 
@@ -345,12 +345,12 @@ def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array
 
 def _check_unit_rows(name: str, theta: Array) -> Array:
     xp = namespace(theta)
-    norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
     tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
     if not is_readable(theta):
+        norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
         nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
         return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
-    norms = to_numpy(norm)[:, 0]
+    norms = np.linalg.norm(to_numpy(theta), axis=1)
     off = ~(np.abs(norms - 1) <= tolerance)
     if off.any():
         row = int(np.argmax(off))

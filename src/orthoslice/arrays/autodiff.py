@@ -91,29 +91,41 @@ def _jax(
 @functools.cache
 def _torch_function() -> Any:
     torch = sys.modules["torch"]
-    once_differentiable = torch.autograd.function.once_differentiable
+
+    class FirstDerivative(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """Hands a gradient on, and says so when somebody differentiates it."""
+
+        @staticmethod
+        def forward(ctx: Any, gradient: Any, *inputs: Any) -> Any:
+            return gradient.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            raise RuntimeError(
+                "orthoslice gives first derivatives in torch, and a second one was asked for. "
+                "JAX has both."
+            )
 
     class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
         def forward(ctx: Any, compute: Any, constants: Any, trailing: Any, *inputs: Any) -> Any:
-            wanted = tuple(ctx.needs_input_grad[3:])
-            outcome = compute(inputs, constants, wanted)
-            ctx.shapes = [None if a is None else a.shape for a in inputs]
-            ctx.dtypes = [None if a is None else a.dtype for a in inputs]
+            outcome = compute(inputs, constants, tuple(ctx.needs_input_grad[3:]))
             ctx.trailing = trailing
-            ctx.save_for_backward(*outcome.gradients)
+            ctx.save_for_backward(*inputs, *outcome.gradients)
             ctx.mark_non_differentiable(outcome.extra)
             return outcome.value, outcome.extra
 
         @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, cotangent: Any, _: Any) -> Any:
-            pulled = (
-                None if g is None else _pull_back(cotangent, g, shape, k).to(dtype)
-                for g, shape, dtype, k in zip(
-                    ctx.saved_tensors, ctx.shapes, ctx.dtypes, ctx.trailing, strict=True
+            half = len(ctx.saved_tensors) // 2
+            inputs, gradients = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+            pulled = []
+            for a, gradient, axes in zip(inputs, gradients, ctx.trailing, strict=True):
+                if gradient is not None and torch.is_grad_enabled():
+                    gradient = FirstDerivative.apply(gradient, *(i for i in inputs if i is not None))
+                pulled.append(
+                    None if gradient is None else _pull_back(cotangent, gradient, a.shape, axes).to(a.dtype)
                 )
-            )
             return None, None, None, *pulled
 
     return SavedGradient
