@@ -46,7 +46,9 @@ def test_bounds_with_every_sampler(rng: np.random.Generator, directions: str, p:
     """A padded dimension (6 in 8) must not turn the sliced value into a bound that is too high."""
     for shift in (0.0, 3.0):
         x, y = rng.normal(size=(12, 6)), rng.normal(size=(12, 6)) * 0.1 + shift
-        exact = exact_wasserstein(np.full(12, 1 / 12), np.full(12, 1 / 12), ot.dist(x, y, metric="euclidean") ** p)
+        exact = exact_wasserstein(
+            np.full(12, 1 / 12), np.full(12, 1 / 12), ot.dist(x, y, metric="euclidean") ** p
+        )
         bounds = osl.wasserstein_bounds(x, y, p, directions=directions, rng=0)
         assert bounds.lower <= exact ** (1 / p) <= bounds.upper
         if shift:

@@ -34,9 +34,12 @@ def problem(kind: str) -> dict[str, np.ndarray]:
     return inputs
 
 
-def finite_difference(score: str, p: float, inputs: dict[str, np.ndarray], name: str, move: np.ndarray) -> float:
+def finite_difference(
+    score: str, p: float, inputs: dict[str, np.ndarray], name: str, move: np.ndarray
+) -> float:
     values = [
-        np.sum(distance(score, **{**inputs, name: inputs[name] + h * move}, p=p).distance) for h in (1e-6, -1e-6)
+        np.sum(distance(score, **{**inputs, name: inputs[name] + h * move}, p=p).distance)
+        for h in (1e-6, -1e-6)
     ]
     return float(values[0] - values[1]) / 2e-6
 
@@ -152,7 +155,10 @@ def test_vmap_shares_directions(rng: np.random.Generator) -> None:
 
         np.testing.assert_allclose(jax.vmap(value)(x), distance(score, x, y, 2).value, rtol=1e-5)
         np.testing.assert_allclose(
-            jax.vmap(jax.grad(value))(x), jax.grad(lambda c: value(c).sum())(x), rtol=1e-4, atol=1e-6  # noqa: B023
+            jax.vmap(jax.grad(value))(x),
+            jax.grad(lambda c: value(c).sum())(x),
+            rtol=1e-4,
+            atol=1e-6,  # noqa: B023
         )
 
 
@@ -170,7 +176,9 @@ def test_jit_loops_over_many_chunks(rng: np.random.Generator) -> None:
 
 def test_estimates_are_pytrees(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 3))
-    est = jax.jit(lambda a, b: osl.sliced_wasserstein(a, b, rng=jax.random.key(7)))(jnp.asarray(x), jnp.asarray(y))
+    est = jax.jit(lambda a, b: osl.sliced_wasserstein(a, b, rng=jax.random.key(7)))(
+        jnp.asarray(x), jnp.asarray(y)
+    )
     assert est.directions == osl.directions.Orthogonal()
     np.testing.assert_allclose(est.value, osl.sliced_wasserstein(x, y, rng=7).value, rtol=1e-5)
     np.testing.assert_allclose(est.stderr, osl.sliced_wasserstein(x, y, rng=7).stderr, rtol=1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
-from orthoslice.arrays import Array, Wanted, device, map_sum, namespace, scatter_add, wide_float
+from orthoslice.arrays import Array, Wanted, add_totals, device, map_sum, namespace, scatter_add, wide_float
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, flat_index, gather_points, powered_norm, rank_pairs
 from orthoslice.directions.base import Directions
@@ -78,10 +78,6 @@ def _differences(qx: Array, qy: Array, pairs: Pairs) -> Array:
     return xp.take_along_axis(qx, pairs.ix, axis=-1) - xp.take_along_axis(qy, pairs.iy, axis=-1)
 
 
-def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(u + v for u, v in zip(a, b, strict=True)) if a else b
-
-
 def _weigh(costs: Array, pairs: Pairs) -> Array:
     xp = namespace(costs)
     return xp.sum(pairs.mass * xp.astype(costs, pairs.mass.dtype), axis=-1)
@@ -145,7 +141,7 @@ def price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -
                     for sign, index, n, want in ((1, ix, x.n, wanted[0]), (-1, iy, y.n, wanted[1]))
                     if want
                 )
-                totals = _add(totals, new)
+                totals = add_totals(totals, new)
         return (costs[0] if len(costs) == 1 else xp.concat(costs, axis=-1)), totals
 
     costs, gradients = map_sum(step, (ix, iy, mass), max(1, _GATHER_ITEMS // row_items))
@@ -201,7 +197,9 @@ def price_in_pool(
         costs = part if costs is None else costs + part
         if moves:
             sides = ((slopes[..., : x.n], wanted[0]), (slopes[..., x.n :], wanted[1]))
-            gradients = _add(gradients, tuple(draw.directions.adjoint(s, rows) for s, want in sides if want))
+            gradients = add_totals(
+                gradients, tuple(draw.directions.adjoint(s, rows) for s, want in sides if want)
+            )
     return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
 
 

@@ -17,7 +17,14 @@ from orthoslice.arrays.namespace import (
     wide_float,
     wide_int,
 )
-from orthoslice.arrays.operations import lexsort_rows, map_sum, scatter_add, walsh_hadamard
+from orthoslice.arrays.operations import (
+    add_totals,
+    concat_rows,
+    lexsort_rows,
+    map_sum,
+    scatter_add,
+    walsh_hadamard,
+)
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
 from orthoslice.arrays.stream import DIRECTIONS, PRICES, Stream, normals, signs
 
@@ -31,6 +38,8 @@ __all__ = [
     "Outcome",
     "Stream",
     "Wanted",
+    "add_totals",
+    "concat_rows",
     "default_float",
     "detach",
     "device",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeAlias
 
 from orthoslice.arrays.namespace import Array, library, namespace
@@ -24,24 +24,34 @@ class Outcome(NamedTuple):
     gradients: tuple[Array | None, ...]
 
 
-Compute: TypeAlias = Callable[[tuple[Array | None, ...], Any, Wanted], Outcome]
+Compute: TypeAlias = Callable[[Any, tuple[Array | None, ...], Any, Wanted], Outcome]
 
 
 def differentiable(
-    compute: Compute, inputs: tuple[Array | None, ...], constants: Any, trailing: tuple[int, ...]
+    compute: Compute,
+    request: Hashable,
+    inputs: tuple[Array | None, ...],
+    constants: Any,
+    trailing: tuple[int, ...],
+    *,
+    compilable: bool,
 ) -> tuple[Array, Array]:
-    """Run `compute(inputs, constants, wanted)` so that its value can be differentiated by its inputs.
+    """Run `compute(request, inputs, constants, wanted)` so that its value can be differentiated by its inputs.
 
     `trailing[k]` says how many last axes of input k belong to one value; axes before those are a batch and
     broadcast. The coupling is found once, going forward, and only gradients of the inputs' size are kept.
+    JAX compiles what is `compilable`, once a request: step by step it is ten times slower.
     """
     kind = library(inputs[0])
     if kind == "jax":
-        return _jax(compute, inputs, constants, trailing)
-    if kind == "torch" and sys.modules["torch"].is_grad_enabled() and _any_requires_grad(inputs):
-        value, extra = _torch_function().apply(compute, constants, trailing, *inputs)
+        value, extra = _jax_function(compute, request, trailing, compilable)(inputs, constants)
         return value, extra
-    outcome = compute(inputs, constants, (False,) * len(inputs))
+    if kind == "torch" and sys.modules["torch"].is_grad_enabled() and _any_requires_grad(inputs):
+        value, extra = _torch_function().apply(
+            functools.partial(compute, request), constants, trailing, *inputs
+        )
+        return value, extra
+    outcome = compute(request, inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
 
 
@@ -61,18 +71,17 @@ def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], traili
     return xp.reshape(total, shape)
 
 
-def _jax(
-    compute: Compute, inputs: tuple[Array | None, ...], constants: Any, trailing: tuple[int, ...]
-) -> tuple[Array, Array]:
+@functools.lru_cache(maxsize=256)
+def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...], compilable: bool) -> Any:
     jax = sys.modules["jax"]
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def primal(inputs: Any, constants: Any) -> Any:
-        outcome = compute(inputs, constants, (False,) * len(inputs))
+        outcome = compute(request, inputs, constants, (False,) * len(inputs))
         return outcome.value, outcome.extra
 
     def forward(inputs: Any, constants: Any) -> Any:
-        outcome = compute(inputs, constants, tuple(a is not None for a in inputs))
+        outcome = compute(request, inputs, constants, tuple(a is not None for a in inputs))
         return (outcome.value, outcome.extra), (inputs, outcome.gradients)
 
     def backward(saved: Any, cotangents: Any) -> Any:
@@ -84,8 +93,7 @@ def _jax(
         return pulled, None
 
     primal.defvjp(forward, backward)
-    value, extra = primal(inputs, constants)
-    return value, extra
+    return jax.jit(primal) if compilable else primal
 
 
 @functools.cache
@@ -102,8 +110,7 @@ def _torch_function() -> Any:
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:
             raise RuntimeError(
-                "orthoslice gives first derivatives in torch, and a second one was asked for. "
-                "JAX has both."
+                "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
             )
 
     class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]

@@ -142,6 +142,19 @@ def _lexsort_host(points: Array) -> Array:
         columns = min(2 * columns, dim)
 
 
+@lexsort_rows.row("jax", _only("jax"))
+def _lexsort_jax(points: Array) -> Array:
+    jax = sys.modules["jax"]
+    dim = points.shape[1]
+
+    def refine(step: Array, order: Array) -> Array:
+        # A loop of the compiled program: one sort in its code, whatever the dimension.
+        column = jax.lax.dynamic_index_in_dim(points, dim - 1 - step, axis=1, keepdims=False)
+        return order[jax.numpy.argsort(column[order], stable=True)]
+
+    return jax.lax.fori_loop(0, dim, refine, jax.numpy.arange(points.shape[0]))
+
+
 @lexsort_rows.row("passes", lambda points: None)
 def _lexsort_passes(points: Array) -> Array:
     xp = namespace(points)
@@ -168,6 +181,11 @@ def _walsh_hadamard(rows: Array) -> Array:
     return xp.reshape(rows, shape) * dim**-0.5
 
 
+def add_totals(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Sums term by term; an empty tuple is zero."""
+    return tuple(u + v for u, v in zip(a, b, strict=True)) if a else b
+
+
 def map_sum(
     step: Callable[..., tuple[Array, tuple[Array, ...]]],
     inputs: tuple[Array, ...],
@@ -183,16 +201,21 @@ def map_sum(
     traced = traced or is_traced(*inputs)
     n = inputs[0].shape[0]
     whole = n // rows if traced else 0
-    parts, totals = [], None
+    parts: list[Array] = []
+    totals: tuple[Array, ...] = ()
     if whole > 1:
         result, totals = _scan(step, tuple(a[: whole * rows, ...] for a in inputs), rows)
         parts.append(result)
-    start = whole * rows if whole > 1 else 0
-    for first in range(start, n, rows):
+    for first in range(whole * rows if whole > 1 else 0, n, rows):
         result, extra = step(*(a[first : min(first + rows, n), ...] for a in inputs))
         parts.append(result)
-        totals = extra if totals is None else tuple(a + b for a, b in zip(totals, extra, strict=True))
-    return (parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)), totals or ()
+        totals = add_totals(totals, extra)
+    return concat_rows(parts), totals
+
+
+def concat_rows(parts: list[Array]) -> Array:
+    """Arrays one after the other along the leading axis; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)
 
 
 def _scan(
@@ -204,7 +227,7 @@ def _scan(
 
     def body(totals: Any, chunk: Any) -> Any:
         result, extra = step(*chunk)
-        return tuple(a + b for a, b in zip(totals, extra, strict=True)), result
+        return add_totals(totals, extra), result
 
     totals, results = jax.lax.scan(body, tuple(jax.numpy.zeros(s.shape, s.dtype) for s in shapes), chunks)
     return results.reshape(-1, *results.shape[2:]), totals

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from orthoslice.arrays import Array, DType, Stream, device, namespace, scatter_add, signs, walsh_hadamard
+from orthoslice.arrays import (
+    Array,
+    DType,
+    Stream,
+    concat_rows,
+    device,
+    namespace,
+    scatter_add,
+    signs,
+    walsh_hadamard,
+)
 from orthoslice.directions.base import BlockSampler, Directions, take_rows
 
 
@@ -72,8 +82,7 @@ class HadamardDirections(Directions):
             for step in range(self.signs.shape[1]):
                 image = walsh_hadamard(image * self.signs[block, step, :])
             projected.append(take_rows(image.T, within))
-        stacked = projected[0] if len(projected) == 1 else xp.concat(projected, axis=0)
-        return xp.reshape(stacked, (-1, *points.shape[:-1]))
+        return xp.reshape(concat_rows(projected), (-1, *points.shape[:-1]))
 
     def adjoint(self, slopes: Array, rows: Any) -> Array:
         xp = namespace(slopes)

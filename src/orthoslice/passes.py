@@ -1,0 +1,190 @@
+"""Passes over the directions: draw some, score them, add up, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays import (
+    DIRECTIONS,
+    PRICES,
+    Array,
+    Stream,
+    Wanted,
+    add_totals,
+    concat_rows,
+    is_readable,
+    is_traced,
+    library,
+    map_sum,
+    namespace,
+    stream_index,
+)
+from orthoslice.cloud import Cloud
+from orthoslice.directions import Sampler
+from orthoslice.directions.base import Directions
+from orthoslice.pricing import Draw, Priced
+from orthoslice.result import Layout
+from orthoslice.scores import Score
+
+# Larger pieces fall out of the processor's caches and are slower, not faster.
+_HOST_BYTES = 32_000_000
+
+
+class Task(NamedTuple):
+    """Rows `row .. row + n_rows` of `n_blocks` blocks that together hold `drawn_rows` rows."""
+
+    block: int
+    n_blocks: int
+    drawn_rows: int
+    row: int
+    n_rows: int
+
+
+class Drawn(NamedTuple):
+    """The blocks of a task, and as many independent ones where the score asks for them."""
+
+    directions: Directions
+    partner: Directions | None
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """All that passes over the directions share."""
+
+    score: Score
+    sampler: Sampler
+    layout: Layout
+    p: float
+    x: Cloud
+    y: Cloud
+    stream: Stream
+    wanted: Wanted
+    memory: int
+    workers: int
+    advance: Callable[[int], None]
+
+    def run(self, first_unit: int, stop_unit: int) -> Priced:
+        """Scores of a range of units in order of (block, row), and their summed gradients."""
+        chunk = self._chunk_rows()
+        traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
+        if traced and self.layout.unit_blocks > 1:
+            # Rows of a traced number come from one block, and a unit that prices itself has several.
+            chunk = max(chunk, self.layout.unit_rows, self.layout.last_rows)
+        tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk))
+        if traced:
+            return self._run_traced(tasks, chunk)
+        parts: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for task, (scores, extra) in self._run_eager(tasks, chunk):
+            parts.append(scores)
+            totals = add_totals(totals, extra)
+            self.advance(task.n_rows)
+        return concat_rows(parts), totals
+
+    def _run_eager(self, tasks: list[Task], chunk: int) -> Iterator[tuple[Task, Priced]]:
+        """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
+        workers = min(self.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
+        key, drawn = None, None
+        with ThreadPoolExecutor(workers) if workers > 1 else contextlib.nullcontext() as pool:
+            waiting: deque[tuple[Task, Future[Priced]]] = deque()
+            for task in tasks:
+                # Tasks that share blocks follow each other: a block is drawn once.
+                if drawn is None or key != task[:3]:
+                    key, drawn = task[:3], self._draw(task, task.block)
+                rows = slice(task.row, task.row + task.n_rows)
+                if pool is None:
+                    yield task, self._score(task, drawn, rows, chunk)
+                    continue
+                waiting.append((task, pool.submit(self._score, task, drawn, rows, chunk)))
+                if len(waiting) > workers:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            for task, future in waiting:
+                yield task, future.result()
+
+    def _run_traced(self, tasks: list[Task], chunk: int) -> Priced:
+        """The same as loops of the compiled program: tasks of one shape share one loop."""
+        xp = namespace(self.x.points)
+        shapes: dict[tuple[int, int, int], list[int]] = {}
+        for k, task in enumerate(tasks):
+            shapes.setdefault((task.n_blocks, task.drawn_rows, task.n_rows), []).append(k)
+        parts: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for members in shapes.values():
+
+            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Priced:
+                whole = task.n_rows == task.drawn_rows
+                rows = slice(0, task.n_rows) if whole else xp.arange(task.n_rows) + row[0]
+                return self._score(task, self._draw(task, block[0]), rows, chunk)
+
+            blocks = xp.asarray([tasks[k].block for k in members], dtype=xp.int32)
+            rows = xp.asarray([tasks[k].row for k in members], dtype=xp.int32)
+            scores, extra = map_sum(step, (blocks, rows), 1, traced=True)
+            parts.append(scores)
+            totals = add_totals(totals, extra)
+        if len(parts) == 1:
+            return parts[0], totals
+        starts = np.cumsum([0, *(t.n_rows for t in tasks)])
+        found = np.concatenate([np.arange(starts[k], starts[k + 1]) for ks in shapes.values() for k in ks])
+        return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
+
+    def _draw(self, task: Task, block: Any) -> Drawn:
+        index = stream_index(self.stream, block, task.n_blocks)
+        rows = min(self.layout.block_rows, task.drawn_rows)
+
+        def draw(purpose: int) -> Directions:
+            return self.sampler.blocks(self.stream, index, rows, self.x.dim, self.x.dtype, purpose)
+
+        return Drawn(draw(DIRECTIONS), draw(PRICES) if self.score.needs_partner else None)
+
+    def _score(self, task: Task, drawn: Drawn, rows: slice | Array, chunk: int) -> Priced:
+        draw = Draw(
+            directions=drawn.directions,
+            n_rows=task.drawn_rows,
+            block_rows=self.layout.block_rows,
+            rows=rows,
+            tight=self.sampler.is_tight(self.layout.block_rows, self.x.dim),
+            partner=drawn.partner,
+            chunk_rows=chunk,
+        )
+        return self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
+
+    def _chunk_rows(self) -> int:
+        """How many rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""
+        x, y = self.x, self.y
+        batch = math.prod(np.broadcast_shapes(x.batch, y.batch))
+        narrow = namespace(x.points).finfo(x.dtype).bits // 8
+        uniform = x.weights is None and y.weights is None
+        if not self.score.breaks_ties and uniform and not any(self.wanted):
+            pairs = 0 if x.n == y.n else x.n + y.n
+            per_row = batch * (narrow * 3 * (x.n + y.n) + 4 * 8 * pairs)
+        else:
+            per_row = batch * 8 * (x.n + y.n) * (6 if uniform else 12)
+        room = self.memory // self.workers
+        if is_readable(x.points):
+            room = min(room, _HOST_BYTES)
+        return int(max(1, room // per_row))
+
+
+def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:
+    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits."""
+    unit, n_units = layout.unit_rows, layout.n_units
+    at_once = max(1, chunk // unit) if layout.unit_blocks == 1 else 1
+    u = first_unit
+    while u < stop_unit:
+        last = u == n_units - 1
+        # The last unit may have another size, so it goes alone.
+        count = 1 if last else min(at_once, min(stop_unit, n_units - 1) - u)
+        rows = layout.last_rows if last else count * unit
+        blocks = -(-rows // layout.block_rows)
+        for row in range(0, rows, chunk):
+            yield Task(u * layout.unit_blocks, blocks, rows, row, min(chunk, rows - row))
+        u += count
