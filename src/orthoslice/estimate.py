@@ -219,7 +219,7 @@ def _progress(request: Request) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("directions", total=request.layout.n_directions)
         yield lambda rows: bar.advance(task, rows)
 

@@ -138,7 +138,10 @@ class Sampler(abc.ABC):
     def _unit_rows(self, stream: Stream, blocks: Array, rows: int, dim: int) -> Array:
         drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
         theta = drawn.project(np.eye(dim), slice(0, len(blocks) * rows))
-        return theta / np.linalg.norm(theta, axis=1, keepdims=True)
+        norm = np.linalg.norm(theta, axis=1, keepdims=True)
+        # A row of a padded space may miss the user's altogether; it then says nothing of any direction.
+        theta[norm[:, 0] == 0, 0] = 1
+        return theta / np.where(norm == 0, 1, norm)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,187 @@
+"""The contract of samplers: every sampler's test class inherits it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import orthoslice as osl
+from orthoslice.arrays import Stream
+from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler
+
+# Kolmogorov-Smirnov tests reject at 1e-4, with fixed seeds.
+FALSE_ALARM = 1e-4
+
+
+def coordinate_law(dim: int) -> stats.rv_continuous:
+    """The law of one coordinate of a uniform unit vector."""
+    return stats.beta((dim - 1) / 2, (dim - 1) / 2, loc=-1, scale=2)
+
+
+class SamplerContract:
+    """What holds for every sampler."""
+
+    sampler: Sampler
+    dims: tuple[int, ...] = (2, 3, 5, 16)
+    uniform_dims: tuple[int, ...] = (2, 3, 16)
+
+    @pytest.mark.parametrize("n", [1, 2, 7, 40])
+    def test_unit_rows_in_blocks(self, n: int) -> None:
+        for dim in self.dims:
+            sample = self.sampler.sample(n, dim, rng=0)
+            assert sample.theta.shape == (n, dim)
+            assert sample.block.shape == (n,)
+            np.testing.assert_allclose(np.linalg.norm(sample.theta, axis=1), 1, rtol=1e-12)
+            sizes = np.bincount(sample.block)
+            assert (sizes[:-1] == self.sampler.block_rows(n, dim)).all()
+            assert sizes[-1] <= self.sampler.block_rows(n, dim)
+
+    def test_no_directions(self) -> None:
+        assert self.sampler.sample(0, 3, rng=0).theta.shape == (0, 3)
+
+    def test_reproducible_and_fresh(self) -> None:
+        first, again, other = (self.sampler.sample(20, 16, rng=seed).theta for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first, again)
+        assert not np.isclose(first, other).all(axis=1).any()
+        assert (self.sampler.sample(20, 16).theta != self.sampler.sample(20, 16).theta).any()
+
+    def test_prefix_of_whole_blocks(self) -> None:
+        """More directions extend fewer, once there is a whole block."""
+        for dim in (3, 5, 16):
+            rows = self.sampler.block_rows(10**6, dim)
+            few, many = (self.sampler.sample(n, dim, rng=3).theta for n in (2 * rows, 3 * rows + 1))
+            np.testing.assert_allclose(many[: 2 * rows], few, atol=1e-12)
+
+    def test_random_access(self) -> None:
+        sample = self.sampler.sample(37, 5, rng=9)
+        for row in (0, 6, 36):
+            np.testing.assert_allclose(self.sampler.row(row, 37, 5, rng=9), sample.theta[row], atol=1e-12)
+
+    def test_projection_and_adjoint(self, rng: np.random.Generator) -> None:
+        """<project(points), slopes> = <points, adjoint(slopes)>, also for some rows only."""
+        for dim in self.dims:
+            points, slopes = rng.normal(size=(2, 6, dim)), rng.normal(size=(8, 2, 6))
+            rows_of_block = self.sampler.block_rows(20, dim)
+            blocks = np.arange(-(-20 // rows_of_block), dtype=np.int32)
+            stream = Stream.from_seed(0, points)
+            drawn = self.sampler.blocks(stream, blocks, rows_of_block, dim, points.dtype)
+            rows = slice(3, 11)
+            forth = (drawn.project(points, rows) * slopes).sum()
+            back = (drawn.adjoint(slopes, rows) * points).sum()
+            assert forth == pytest.approx(back, rel=1e-12)
+
+    def test_marginals_are_uniform(self) -> None:
+        """Each coordinate of one row a block, over many blocks, follows the law of the sphere."""
+        for dim in self.uniform_dims:
+            rows = self.sampler.block_rows(10**9, dim)
+            for row in {0, rows - 1}:
+                theta = self.sampler.sample(800 * rows, dim, rng=row).theta[row::rows]
+                for column in {0, dim - 1}:
+                    assert stats.kstest(theta[:, column], coordinate_law(dim).cdf).pvalue > FALSE_ALARM
+
+    def test_value_semantics(self) -> None:
+        assert hash(self.sampler) == hash(type(self.sampler)())
+        assert self.sampler == type(self.sampler)()
+        with pytest.raises(AttributeError):
+            self.sampler.name = "other"  # type: ignore[misc]
+
+    def test_default_size_has_eight_blocks(self) -> None:
+        for dim in (1, 2, 3, 16, 100, 500):
+            sampler, n = self.sampler.with_default_size(dim)
+            rows = sampler.block_rows(n, dim)
+            assert n % rows == 0
+            assert n // rows >= 8
+            assert 128 <= n <= 8 * 128 + 16
+
+
+class TestIID(SamplerContract):
+    sampler = IID()
+
+    def test_every_row_is_a_block(self) -> None:
+        assert IID().sample(4, 3, rng=0).block.tolist() == [0, 1, 2, 3]
+
+
+class TestOrthogonal(SamplerContract):
+    sampler = Orthogonal()
+
+    def test_blocks_are_orthonormal(self) -> None:
+        sample = Orthogonal().sample(18, 5, rng=0)
+        for block in range(4):
+            theta = sample.theta[sample.block == block]
+            np.testing.assert_allclose(theta @ theta.T, np.eye(len(theta)), atol=1e-13)
+
+    def test_first_rows_of_a_block_are_its_prefix(self) -> None:
+        np.testing.assert_allclose(
+            Orthogonal().sample(3, 8, rng=0).theta, Orthogonal().sample(8, 8, rng=0).theta[:3], atol=1e-13
+        )
+
+    def test_both_orientations_are_as_likely(self) -> None:
+        """Haar on O(dim), not SO(dim): the sign of the determinant is a fair coin (4 sigma)."""
+        theta = Orthogonal().sample(4000 * 3, 3, rng=0).theta.reshape(-1, 3, 3)
+        assert abs(np.sign(np.linalg.det(theta)).mean()) < 4 / 4000**0.5
+
+    def test_sign_convention_of_qr_would_be_caught(self) -> None:
+        """Negative control: LAPACK's QR without the sign correction is not Haar."""
+        gaussian = np.random.default_rng(0).normal(size=(2000, 3, 3))
+        q = np.linalg.qr(gaussian)[0]
+        assert stats.kstest(q[:, 0, 0], coordinate_law(3).cdf).pvalue < 1e-10
+
+    def test_block_size(self) -> None:
+        sampler = Orthogonal(block_size=4)
+        assert sampler.sample(10, 50, rng=0).block.tolist() == [0] * 4 + [1] * 4 + [2] * 2
+        assert sampler.block_rows(100, 3) == 3
+        assert Orthogonal().with_default_size(784) == (Orthogonal(block_size=128), 1024)
+
+
+class TestHadamardRademacher(SamplerContract):
+    sampler = HadamardRademacher()
+    # Approximate: coordinates come from a finite set, which a KS test sees below dimension 64.
+    uniform_dims = (64, 100)
+
+    @pytest.mark.parametrize("rounds", [1, 2, 3])
+    def test_blocks_are_orthonormal(self, rounds: int) -> None:
+        theta = HadamardRademacher(rounds=rounds).sample(16, 16, rng=0).theta
+        np.testing.assert_allclose(theta @ theta.T, np.eye(16), atol=1e-13)
+
+    def test_one_round_is_not_uniform(self) -> None:
+        """Negative control for the marginals: one round has entries of one size."""
+        theta = HadamardRademacher(rounds=1).sample(1000 * 64, 64, rng=0).theta[::64]
+        assert stats.kstest(theta[:, 0], coordinate_law(64).cdf).pvalue < 1e-10
+
+    def test_padded_sliced_value_is_unbiased(self, rng: np.random.Generator) -> None:
+        """dim 20 in 32: SW agrees with orthogonal directions within 4 errors; without the factor it would not."""
+        x, y = rng.normal(size=(20, 20)), rng.normal(size=(20, 20)) + 0.3
+        for p in (1, 2, 3):
+            padded = osl.sliced_wasserstein(x, y, p, directions="hadamard", n_directions=32 * 300, rng=0)
+            plain = osl.sliced_wasserstein(x, y, p, directions="orthogonal", n_directions=20 * 480, rng=1)
+            error = np.hypot(padded.stderr, plain.stderr)
+            assert abs(padded.value - plain.value) < 4 * error
+            assert abs(padded.value * 20 / 32 - plain.value) > 4 * error
+
+    def test_matches_dense_projection(self, rng: np.random.Generator) -> None:
+        points = rng.normal(size=(7, 16))
+        stream = Stream.from_seed(0, points)
+        drawn = HadamardRademacher().blocks(stream, np.arange(2, dtype=np.int32), 16, 16, points.dtype)
+        theta = HadamardRademacher().sample(32, 16, rng=0).theta
+        np.testing.assert_allclose(drawn.project(points, slice(0, 32)), theta @ points.T, atol=1e-13)
+
+    def test_deterministic_in_the_plane(self) -> None:
+        """The docstring's warning: in dim 2 the directions are the same at every seed, up to sign and order."""
+        directions = {
+            tuple(sorted(map(tuple, np.abs(HadamardRademacher().sample(2, 2, rng=s).theta).round(6))))
+            for s in range(40)
+        }
+        assert len(directions) <= 2
+
+
+def test_given_rows_are_used_as_they_are(rng: np.random.Generator) -> None:
+    theta = Orthogonal().sample(10, 4, rng=0).theta
+    x, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
+    est = osl.sliced_wasserstein(x, y, directions=theta)
+    assert isinstance(est.directions, Given)
+    assert np.isnan(est.stderr)
+    assert est.n_blocks == 1
+    same = osl.sliced_wasserstein(x, y, directions="orthogonal", n_directions=10, rng=0)
+    assert est.value == pytest.approx(same.value, rel=1e-13)
+    assert "nothing is known" in repr(est)
