@@ -2,4 +2,5 @@
 
 from orthoslice.cli import app
 
-app()
+if __name__ == "__main__":
+    app()

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from orthoslice.arrays import RNG, is_traced, to_numpy
-from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.cloud import Cloud, check_directions, make_clouds
 from orthoslice.coupling import Coupling, induced_coupling
+from orthoslice.directions import Given
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.pricing import mean_shortening
 from orthoslice.result import Estimate
@@ -78,10 +79,12 @@ def wasserstein_bounds(
     cloud_x, cloud_y = (_on_host(c) for c in clouds)
     weights = {"x_weights": cloud_x.weights, "y_weights": cloud_y.weights}
     plan: dict[str, Any] = {"memory": memory, "workers": workers, "progress": progress, **weights}
-    if hasattr(directions, "shape"):
-        directions = to_numpy(directions)
+    sampler = check_directions(directions, clouds[0])
+    if isinstance(sampler, Given):
+        theta = to_numpy(sampler.theta).astype(np.float64)
+        sampler = Given(theta=theta / np.linalg.norm(theta, axis=1, keepdims=True))
     sliced = sliced_wasserstein(
-        cloud_x.points, cloud_y.points, p, directions=directions, n_directions=n_directions, rng=rng, **plan
+        cloud_x.points, cloud_y.points, p, directions=sampler, n_directions=n_directions, rng=rng, **plan
     )
     same: dict[str, Any] = {
         "directions": sliced.directions,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,23 +97,27 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
 
 def check_p(p: Any) -> float:
     """`p` as a float, or an error that says what to pass."""
-    if not _is_real(p):
+    pot = (
+        "The third argument is `p`; in POT it is the weights, which are passed here as `x_weights=` and "
+        "`y_weights=`."
+    )
+    if not is_real(p):
         what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
-        raise TypeError(
-            f"`p` must be a real number, at least 1; got {what}. The third argument is `p`; in POT it is the "
-            "weights, which are passed here as `x_weights=` and `y_weights=`."
-        )
-    if not 1 <= p < math.inf:
-        raise ValueError(f"`p` must be finite and at least 1; got {p!r}.")
+        raise TypeError(f"`p` must be a real number, at least 1; got {what}. {pot}")
+    if not 1 <= p <= 10**6:
+        raise ValueError(f"`p` must be at least 1 and at most a million; got {p!r}. {pot}")
     return float(p)
 
 
-def _is_real(value: Any) -> bool:
+def is_real(value: Any) -> bool:
+    """Whether `value` is a real number; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def check_directions(directions: Any, x: Cloud) -> Sampler:
     """The sampler that `directions` stands for."""
+    if isinstance(directions, Given):
+        directions = directions.theta
     if isinstance(directions, Sampler):
         return directions
     if isinstance(directions, str):
@@ -145,8 +151,7 @@ def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
     """The count asked for, or None."""
     if n_directions is None:
         return None
-    check_count("n_directions", n_directions)
-    n = int(n_directions.__index__())
+    n = check_count("n_directions", n_directions)
     if isinstance(sampler, Given) and n != sampler.theta.shape[0]:
         raise ValueError(
             f"`n_directions` must be None or the number of rows in `directions`, {sampler.theta.shape[0]}; "
@@ -159,7 +164,7 @@ def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
     """`rtol` or `atol` as a float, or None."""
     if value is None:
         return None
-    if not _is_real(value):
+    if not is_real(value):
         raise TypeError(f"`{name}` must be a number or None; got {value!r}.")
     if not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
@@ -176,38 +181,14 @@ _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**2
 
 def check_memory(memory: Any) -> int:
     """Bytes from a number or from text like "256MB"."""
+    size = memory
     if isinstance(memory, str):
-        text = memory.strip().upper()
-        for unit in sorted(_UNITS, key=len, reverse=True):
-            if text.endswith(unit):
-                try:
-                    memory = float(text[: -len(unit)]) * _UNITS[unit]
-                except ValueError:
-                    break
-                break
-    if not _is_real(memory) or not 0 < memory < math.inf:
+        number, unit = re.fullmatch(r"\s*([\d.]*)\s*(.*?)\s*", memory.upper()).groups()  # type: ignore[union-attr]
+        with contextlib.suppress(ValueError, KeyError):
+            size = float(number) * _UNITS[unit]
+    if not is_real(size) or not 0 < size < math.inf:
         raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
-    return int(memory)
-
-
-def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
-    """Clouds divided by a power of two where p-th powers of their coordinates would leave the floating range.
-
-    Powers of two change no digit. Where the values cannot be looked at, nothing is scaled.
-    """
-    if not (is_readable(x.points) and is_readable(y.points)):
-        return x, y, 1.0
-    xp = namespace(x.points)
-    largest = max(_largest(c.points) for c in (x, y))
-    info = xp.finfo(x.dtype)
-    # Three quarters of the exponent range leave room for sums and for the slopes of gradients.
-    if largest == 0 or abs(p * math.log2(largest)) < 0.75 * math.log2(float(info.max)):
-        return x, y, 1.0
-    exponent = math.floor(math.log2(largest))
-    # In two steps: 2**exponent itself may be out of range.
-    halves = (exponent // 2, exponent - exponent // 2)
-    scaled = [replace(c, points=c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1]) for c in (x, y)]
-    return scaled[0], scaled[1], 2.0**exponent
+    return int(size)
 
 
 def _as_array(name: str, value: Any, like: Array | None = None) -> Array:
@@ -215,9 +196,14 @@ def _as_array(name: str, value: Any, like: Array | None = None) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` must not be a masked array; drop or fill the masked entries first.")
     if library(value) is not None:
+        if getattr(value, "is_sparse", False):
+            raise TypeError(f"`{name}` must be a dense array; got a sparse one. Pass `{name}.to_dense()`.")
         return value
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
+        if value.dtype == object and all(isinstance(v, numbers.Real) for v in value.flat):
+            # Nullable columns without gaps: numbers in object's clothing.
+            value = value.astype(np.float64)
     elif not isinstance(value, (list, tuple, numbers.Number)):
         raise TypeError(
             f"`{name}` must be a NumPy, PyTorch, JAX or CuPy array, a list or a data frame; "
@@ -286,13 +272,13 @@ def _check_points(name: str, points: Array) -> None:
         raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
     if 0 in shape:
         raise ValueError(f"`{name}` must hold at least one point of at least one dimension; got shape {shape}.")
-    if is_readable(points) and not math.isfinite(_largest(points)):
+    if is_readable(points) and not math.isfinite(largest_magnitude(points)):
         table = to_numpy(points)
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
         raise ValueError(f"`{name}` must be finite; got {table[where]} at index {where}.")
 
 
-def _largest(points: Array) -> float:
+def largest_magnitude(points: Array) -> float:
     """The largest magnitude; NaN where there is one."""
     # Through NumPy: while JAX traces something else, its own functions would not tell.
     table = to_numpy(points)

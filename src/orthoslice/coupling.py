@@ -41,11 +41,13 @@ class Pairs(NamedTuple):
     ends_x: Array | None
 
 
-def couple(px: Array, py: Array, x: Cloud, y: Cloud) -> Pairs:
+def couple(px: Array, py: Array, x: Cloud, y: Cloud, y_first: bool = False) -> Pairs:
     """Couple `px (slices, ..., n)` with `py (slices, ..., m)` by order.
 
     Equal sizes without weights match rank by rank. Otherwise quantiles are merged exactly: by integer ranks
     where points weigh the same, and by integer masses where they do not, so that nothing drifts in float32.
+    Where a point of each cloud is used up at once, a pair without mass follows; `y_first` decides which of the
+    two points it still holds.
     """
     xp = namespace(px, py)
     ix, iy = xp.argsort(px, axis=-1, stable=True), xp.argsort(py, axis=-1, stable=True)
@@ -55,7 +57,7 @@ def couple(px: Array, py: Array, x: Cloud, y: Cloud) -> Pairs:
             return Pairs(ix, iy, mass, None)
         i, j, mass = rank_pairs(x.n, y.n, px)
         return Pairs(xp.take(ix, i, axis=-1), xp.take(iy, j, axis=-1), mass, None)
-    return _merge(ix, iy, x, y)
+    return _merge(ix, iy, x, y, y_first)
 
 
 def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
@@ -79,7 +81,7 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
     return (ends - 1) // m, (ends - 1) // n, mass
 
 
-def _merge(ix: Array, iy: Array, x: Cloud, y: Cloud) -> Pairs:
+def _merge(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
     """Merge the quantiles of weighted clouds, given the order of their points in every slice."""
     xp = namespace(ix)
     total = _total_mass(x.points)
@@ -87,10 +89,10 @@ def _merge(ix: Array, iy: Array, x: Cloud, y: Cloud) -> Pairs:
     batch = np.broadcast_shapes(tuple(ends[0].shape[:-1]), tuple(ends[1].shape[:-1]))
     ends = [xp.broadcast_to(e, (*batch, e.shape[-1])) for e in ends]
     ix, iy = (xp.broadcast_to(i, (*batch, i.shape[-1])) for i in (ix, iy))
-    both = xp.concat(ends, axis=-1)
+    both = xp.concat(ends[::-1] if y_first else ends, axis=-1)
     order = xp.argsort(both, axis=-1, stable=True)
     merged = xp.take_along_axis(both, order, axis=-1)
-    ends_x = order < x.n
+    ends_x = order >= y.n if y_first else order < x.n
     # Before pair k as many points of each cloud were used up as have their end among the first k.
     used_x = xp.cumulative_sum(xp.astype(ends_x, ix.dtype), axis=-1) - xp.astype(ends_x, ix.dtype)
     used_y = xp.cumulative_sum(xp.astype(~ends_x, ix.dtype), axis=-1) - xp.astype(~ends_x, ix.dtype)
@@ -111,8 +113,7 @@ def _total_mass(like: Array) -> int:
 def integer_masses(cloud: Cloud) -> Array:
     """The weights as integers that sum exactly to 2**62 (2**30 where the library has no 64-bit integers).
 
-    Sums of integers are exact in any order, so the ends of both clouds meet. What rounding leaves over is
-    spread, one unit a point, over the points that weigh something.
+    Sums of integers are exact in any order, so the ends of both clouds meet.
     """
     xp = namespace(cloud.points)
     wide, total = wide_float(cloud.points), _total_mass(cloud.points)
@@ -121,13 +122,17 @@ def integer_masses(cloud: Cloud) -> Array:
     if weights is None:
         weights = xp.ones((cloud.n,), dtype=wide, device=device(cloud.points))
     weights = xp.astype(detach(weights), wide)
-    share = weights / xp.sum(weights, axis=-1, keepdims=True)
-    mass = xp.astype(xp.round(share * total), integer)
+    exact = weights / xp.sum(weights, axis=-1, keepdims=True) * total
+    whole = xp.floor(exact)
+    # Fractions are handed on from point to point until they make a unit: no weight is off by more than one.
+    carried = xp.floor(xp.cumulative_sum(exact - whole, axis=-1, include_initial=True))
+    units = xp.maximum(xp.diff(carried, axis=-1), xp.zeros_like(exact))
+    mass = xp.astype(whole, integer) + xp.astype(units, integer)
     left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
-    heavy = xp.astype(mass > 0, integer)
-    count = xp.sum(heavy, axis=-1, keepdims=True, dtype=integer)
-    place = xp.cumulative_sum(heavy, axis=-1)
-    return mass + heavy * (left // count + xp.astype(place <= left % count, integer))
+    # What rounding still leaves over is a trifle beside the largest mass.
+    place = xp.arange(cloud.n, device=device(mass))
+    largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
+    return mass + largest * left
 
 
 def _ends(order: Array, mass: Array) -> Array:
@@ -173,8 +178,8 @@ def powered_norm(difference: Array, p: float) -> Array:
     square = xp.sum(difference * difference, axis=-1)
     if p == 2:
         return square
-    # The root has no slope at 0: keep it away from there.
-    apart = square > 0
+    # The root has no slope at 0: keep it away from there, and let NaN through.
+    apart = square != 0
     safe = xp.where(apart, square, xp.ones_like(square))
     return xp.where(apart, safe ** (p / 2), xp.zeros_like(square))
 
@@ -199,12 +204,15 @@ class Coupling:
         >>> float(osl.induced_coupling(x, y, np.array([1.0, 0.0])).cost(p=1))
         1.0
         """
+        from orthoslice.scaling import times_power, unit_scale
+
         p = check_p(p)
         xp = namespace(self.x)
-        difference = gather_points(self.x, self.ix) - gather_points(self.y, self.iy)
-        wide = wide_float(self.x)
-        costs = xp.astype(powered_norm(difference, p), wide)
-        return xp.astype(xp.sum(self.mass * costs, axis=-1), self.x.dtype)
+        x, y, scale = unit_scale(Cloud(self.x), Cloud(self.y), p)
+        difference = gather_points(x.points, self.ix) - gather_points(y.points, self.iy)
+        costs = xp.astype(powered_norm(difference, p), wide_float(self.x))
+        total = xp.astype(xp.sum(self.mass * costs, axis=-1), self.x.dtype)
+        return times_power(total, scale, p)
 
     def to_sparse(self) -> coo_array:
         """The coupling as a SciPy sparse array `(n, m)`."""
@@ -263,12 +271,25 @@ def induced_coupling(
     orders, sorted_clouds = zip(*(in_canonical_order(c) for c in (cloud_x, cloud_y)), strict=True)
     px, py = (theta.project(detach(c.points), slice(0, 1)) for c in sorted_clouds)
     pairs = couple(px, py, *sorted_clouds)
+    pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))
     ix, iy = (xp.take(o, i[0, :]) for o, i in zip(orders, (pairs.ix, pairs.iy), strict=True))
     mass = xp.broadcast_to(pairs.mass if pairs.mass.ndim == 1 else pairs.mass[0, :], ix.shape)
     if is_readable(mass):
         kept = xp.asarray(np.flatnonzero(to_numpy(mass)), device=device(mass))
         ix, iy, mass = (xp.take(a, kept) for a in (ix, iy, mass))
     return Coupling(cloud_x.points, cloud_y.points, ix, iy, mass)
+
+
+def unreadable_nan(*arrays: Array | None) -> Array | float:
+    """NaN where an array that could not be checked holds NaN, else 0: added to a result, it spoils it.
+
+    Orders and integers would swallow the NaN.
+    """
+    total: Array | float = 0.0
+    for array in arrays:
+        if array is not None and not is_readable(array):
+            total = total + 0 * namespace(array).sum(array)
+    return total
 
 
 def in_canonical_order(cloud: Cloud) -> tuple[Array, Cloud]:

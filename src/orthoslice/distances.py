@@ -12,11 +12,11 @@ from orthoslice.cloud import (
     check_p,
     check_tolerance,
     make_clouds,
-    unit_scale,
 )
 from orthoslice.directions.base import check_count
 from orthoslice.estimate import Request, default_workers, estimate, plan_layout
 from orthoslice.result import Estimate
+from orthoslice.scaling import unit_scale
 from orthoslice.scores import COSTS, Score, Sliced
 
 
@@ -213,7 +213,7 @@ def _distance(
     cloud_x, cloud_y = make_clouds(x, y, x_weights, y_weights)
     sampler = check_directions(directions, cloud_x)
     count = check_n_directions(n_directions, sampler)
-    if control not in ("auto", None):
+    if control is not None and not (isinstance(control, str) and control == "auto"):
         raise ValueError(f"`control` must be 'auto' or None; got {control!r}.")
     if workers is not None:
         check_count("workers", workers)

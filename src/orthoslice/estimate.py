@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from orthoslice.arrays import (
     to_numpy,
 )
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import gather_points, in_canonical_order
+from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
@@ -175,13 +176,38 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             ):
                 break
     scores = concat_rows(parts)
-    value = xp.sum(scores, axis=0) / scores.shape[0]
-    for cloud in (x, y):
-        if cloud.weights is not None and not is_readable(cloud.weights):
-            # Weights that failed their check are NaN, which integer masses would swallow.
-            value = value + 0 * xp.sum(xp.astype(cloud.weights, value.dtype), axis=-1)
+    value = xp.sum(scores, axis=0) / scores.shape[0] + _nan_where_unsound(request, x, y)
+    if is_readable(value):
+        _check_underflow(request, x, y, scores)
+    else:
+        # Nothing can be raised here, so what does not fit the type is marked like bad input.
+        value = xp.where(xp.isfinite(value), value, xp.full_like(value, math.nan))
     totals = tuple(t / scores.shape[0] for t in totals)
     return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
+
+
+def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
+    theta = request.sampler.theta if isinstance(request.sampler, Given) else None
+    spoil = unreadable_nan(theta)
+    for cloud in (x, y):
+        if cloud.weights is not None and not is_readable(cloud.weights):
+            spoil = spoil + 0 * namespace(cloud.weights).sum(cloud.weights, axis=-1)
+    return spoil
+
+
+def _check_underflow(request: Request, x: Cloud, y: Cloud, scores: Array) -> None:
+    """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
+    info = namespace(x.points).finfo(x.dtype)
+    tiny, eps = float(info.smallest_normal), float(info.eps)
+    if request.p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).min()) > tiny / eps:
+        return
+    first, second = (to_numpy(in_canonical_order(c)[1].points) for c in (x, y))
+    if np.array_equal(first, second):
+        return
+    raise OverflowError(
+        f"`p` is too high for these clouds: |x - y|^{request.p:g} underflows in {x.dtype}. "
+        "Pass float64 if that is not what it is, or a smaller `p`."
+    )
 
 
 def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]) -> tuple[Array | None, ...]:

@@ -155,7 +155,15 @@ class Passes:
             partner=drawn.partner,
             chunk_rows=chunk,
         )
-        return self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
+        scores, gradients = self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
+        if not any(self.wanted[2:]):
+            return scores, gradients
+        # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
+        only_weights = (False, False, *self.wanted[2:])
+        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(y_first=True), only_weights)[1]
+        n_points = sum(self.wanted[:2])
+        halves = tuple((a + b) / 2 for a, b in zip(gradients[n_points:], other, strict=True))
+        return scores, (*gradients[:n_points], *halves)
 
     def _chunk_rows(self) -> int:
         """How many rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""

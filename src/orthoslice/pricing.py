@@ -30,6 +30,8 @@ class Draw(NamedTuple):
     """As many directions drawn independently, for scores that ask for them."""
     chunk_rows: int
     """How many rows may be projected at once."""
+    y_first: bool = False
+    """As in :func:`couple`."""
 
 
 def mean_power(dim: int, p: float) -> float:
@@ -155,7 +157,7 @@ def _pulls(difference: Array, mass: Array, p: float) -> Array:
     if p == 2:
         return pull
     square = xp.sum(difference * difference, axis=-1, keepdims=True)
-    apart = square > 0
+    apart = square != 0
     safe = xp.where(apart, square, xp.ones_like(square))
     return xp.where(apart, pull * safe ** (p / 2 - 1), xp.zeros_like(pull))
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from orthoslice.arrays import Array, detach, is_readable, is_traced, namespace, to_numpy
+from orthoslice.cloud import is_real
 from orthoslice.directions import Sampler
+from orthoslice.scaling import times_power
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def root(value: Array, p: float) -> Array:
     if p == 1:
         return value
     xp = namespace(value)
-    positive = value > 0
+    # Written so that NaN counts as positive, and stays NaN.
+    positive = ~(value <= 0)
     safe = xp.where(positive, value, xp.ones_like(value))
     return xp.where(positive, safe ** (1 / p), xp.zeros_like(value))
 
@@ -145,7 +148,7 @@ class Estimate:
         """Standard error of `distance`, by the slope of the root."""
         xp = namespace(self.unit_value)
         distance = root(detach(self.unit_value), self.p)
-        apart = distance > 0
+        apart = distance != 0
         slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - self.p) / self.p
         # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
         return self._scaled(self.unit_stderr * xp.where(apart, slope, xp.ones_like(slope)))
@@ -167,7 +170,7 @@ class Estimate:
         return self._scaled(low), self._scaled(high)
 
     def _half_width(self, level: float) -> Array:
-        if not 0 < level < 1:
+        if not (is_real(level) and 0 < level < 1):
             raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
         self._check_read()
         return student_quantile(level, self.dof, self.looks) * self.unit_stderr
@@ -176,21 +179,7 @@ class Estimate:
         return quantity if self.scale == 1 else quantity * self.scale
 
     def _powered(self, quantity: Array) -> Array:
-        if self.scale == 1:
-            return quantity
-        # The factor itself may overflow: multiply in steps that cannot, unless the product does.
-        result = quantity
-        exponent = self.p * math.log2(self.scale)
-        steps = math.ceil(abs(exponent) / 100)
-        for _ in range(steps):
-            result = result * 2.0 ** (exponent / steps)
-        xp = namespace(quantity)
-        if is_readable(result) and bool(xp.any(xp.isinf(result))):
-            raise OverflowError(
-                f"The p-th power of this distance exceeds the range of {quantity.dtype}. "
-                "Read `distance`, which does not, or pass smaller units or float64."
-            )
-        return result
+        return times_power(quantity, self.scale, self.p)
 
     def _check_read(self) -> None:
         """On an accelerator values could not be checked before; now they are read anyway."""

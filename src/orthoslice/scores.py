@@ -55,7 +55,7 @@ class Sliced(Score):
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         if x.weights is None and y.weights is None and not any(wanted):
             return factor * sorted_scores(px, py, p), ()
-        pairs = couple(px, py, x, y)
+        pairs = couple(px, py, x, y, draw.y_first)
         return price_on_lines(x, y, p, pairs, px, py, draw, directions, factor, wanted)
 
 
@@ -139,4 +139,4 @@ COSTS: dict[str, Score] = {
 def _coupled(x: Cloud, y: Cloud, draw: Draw) -> Pairs:
     """The couplings that the directions of a pass induce."""
     px, py = (draw.directions.project(c.points, draw.rows) for c in (x, y))
-    return couple(px, py, x, y)
+    return couple(px, py, x, y, draw.y_first)

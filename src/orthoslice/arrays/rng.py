@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import secrets
 import sys
 from typing import Any, TypeAlias
@@ -42,8 +44,10 @@ def _integer_seed(rng: RNG, like: Array) -> int:
         torch = sys.modules["torch"]
         word = torch.randint(-(2**63), 2**63 - 1, (1,), generator=rng, device=rng.device)
         return int(word.item()) % 2**64
-    if hasattr(rng, "__index__") and not isinstance(rng, bool):
-        seed = int(rng.__index__())
+    seed = None
+    with contextlib.suppress(TypeError):
+        seed = operator.index(rng)
+    if seed is not None and not isinstance(rng, bool):
         if seed < 0:
             raise ValueError(f"`rng` must not be negative; got {seed}.")
         if seed < 2**64:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, replace
+import operator
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -65,7 +66,7 @@ class Sample(NamedTuple):
     """Which independent block each row belongs to, `(n_directions,)`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Sampler(abc.ABC):
     """How directions are drawn: a frozen, hashable value.
 
@@ -100,6 +101,11 @@ class Sampler(abc.ABC):
     ) -> Directions:
         """Draw the blocks with these indices (int32, `(blocks,)`)."""
         return self.draw(stream.fold(index, purpose), rows, dim, dtype)
+
+    def __repr__(self) -> str:
+        """Only what differs from the default, so that it reads as one would write it."""
+        chosen = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in chosen)})"
 
     def sample(self, n_directions: int, dim: int, rng: RNG = None) -> Sample:
         """Draw directions as plain NumPy arrays.
@@ -144,7 +150,7 @@ class Sampler(abc.ABC):
         return theta / np.where(norm == 0, 1, norm)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BlockSampler(Sampler):
     """A sampler whose blocks are the first rows of random bases of the (perhaps padded) space."""
 
@@ -176,9 +182,14 @@ def default_rows(dim: int) -> int:
     return min(max(dim, 16), 128)
 
 
-def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an integer of at least `least`, or an error."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
         raise TypeError(f"`{name}` must be an integer; got {value!r}.")
-    if value.__index__() < least:
+    if count < least:
         raise ValueError(f"`{name}` must be at least {least}; got {value!r}.")
+    return count

@@ -9,11 +9,23 @@ from orthoslice.arrays import Array, DType, Stream, namespace
 from orthoslice.directions.base import DenseDirections, Sampler
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Given(Sampler):
     """Unit rows `theta (slices, dim)` as they are: one block, since nothing is known of how they were made.
 
     So there is no error bar. This is what an array passed as ``directions=`` becomes.
+
+    Parameters
+    ----------
+    theta
+        Unit rows `(slices, dim)` of the same array library as the clouds.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])
+    >>> float(osl.sliced_wasserstein(x, y, directions=np.eye(2)).value)
+    12.5
     """
 
     theta: Any

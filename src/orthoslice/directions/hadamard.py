@@ -16,10 +16,10 @@ from orthoslice.arrays import (
     signs,
     walsh_hadamard,
 )
-from orthoslice.directions.base import BlockSampler, Directions, take_rows
+from orthoslice.directions.base import BlockSampler, Directions, check_count, take_rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class HadamardRademacher(BlockSampler):
     """Blocks H D_k ... H D_1: random signs and Walsh-Hadamard transforms, never formed as a matrix.
 
@@ -52,7 +52,7 @@ class HadamardRademacher(BlockSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rounds not in (1, 2, 3):
+        if check_count("rounds", self.rounds) > 3:
             raise ValueError(f"`rounds` must be 1, 2 or 3; got {self.rounds!r}.")
 
     def ambient_dim(self, dim: int) -> int:

@@ -9,7 +9,7 @@ from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class IID(Sampler):
     """Independent directions, uniform on the sphere: every direction is a block of its own.
 

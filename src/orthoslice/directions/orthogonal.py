@@ -9,7 +9,7 @@ from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
 from orthoslice.directions.base import BlockSampler, DenseDirections
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Orthogonal(BlockSampler):
     """Independent blocks of orthonormal directions, each Haar-distributed on O(dim).
 

@@ -1,0 +1,240 @@
+"""The experiments in small: their files, their claims, and the statistics that they rest on."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+# `pytest` alone, unlike `python -m pytest`, does not look for packages in the repository.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments import NAMES, common, fig1_mse_map, fig2_mse_scatter, table_2x2
+from experiments.__main__ import app
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = {
+    "fig1_mse_map": ["phi_deg", "rho_deg", "mse_iid", "mse_orthogonal"],
+    "fig2_mse_scatter": [
+        *("dim", "m", "problem", "mse_iid", "mse_iid_stderr", "mse_orthogonal", "mse_orthogonal_stderr"),
+        *("value", "value_stderr", "value_exact"),
+    ],
+    "table_2x2": [
+        *("data_set", "quantity", "exact", "paper", "difference", "agrees", "largest_move", "n_tried"),
+        *table_2x2.COORDINATES,
+    ],
+    "conjecture_pw": [
+        *("kind", "p", "m", "value", "mse_iid", "mse_orthogonal", "n_data_sets", "n_worse", "share_worse"),
+        *("low", "high", "median_ratio", "worst_ratio"),
+    ],
+}
+SUFFIXES = (".csv", ".json", ".png", ".svg")
+every_experiment = pytest.mark.parametrize("name", NAMES)
+
+Outcomes = Callable[[str], common.Outcome]
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(f"experiments.{name}")
+
+
+def folder_bytes(folder: Path, name: str) -> dict[str, bytes]:
+    return {suffix: (folder / f"{name}{suffix}").read_bytes() for suffix in SUFFIXES}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """The outcome of a small run, made once."""
+    done: dict[str, common.Outcome] = {}
+
+    def outcome(name: str) -> common.Outcome:
+        if name not in done:
+            done[name] = common.execute(name, tmp_path_factory.mktemp(name), smoke=True)
+        return done[name]
+
+    return outcome
+
+
+@every_experiment
+def test_files(smoke: Outcomes, name: str) -> None:
+    outcome = smoke(name)
+    with (outcome.folder / f"{name}.csv").open(newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == COLUMNS[name]
+    assert len(lines) == len(outcome.rows)
+    assert all(list(row) == header for row in outcome.rows)
+    files = folder_bytes(outcome.folder, name)
+    assert files[".png"].startswith(b"\x89PNG")
+    assert b"<svg" in files[".svg"]
+    record = json.loads(files[".json"])
+    assert record["experiment"] == name
+    assert record["config"].get("seed") == record["seed"]
+    assert set(record["versions"]) >= {"orthoslice", "numpy", "scipy", "python"}
+    assert record["seconds"] >= 0
+    for place in (ROOT, outcome.folder, Path.home()):
+        assert not any(str(place).encode() + b"/" in content for content in files.values())
+
+
+@every_experiment
+def test_claims_hold_in_small(smoke: Outcomes, name: str) -> None:
+    claims = smoke(name).claims
+    assert claims
+    assert [claim for claim in claims if not claim.held] == []
+
+
+@every_experiment
+def test_kept_results_are_whole(name: str) -> None:
+    files = folder_bytes(common.RESULTS, name)
+    record = json.loads(files[".json"])
+    assert record["config"] == json.loads(json.dumps(dataclasses.asdict(module(name).Config())))
+    assert all(claim["held"] for claim in record["claims"])
+    assert all(len(content) < 300_000 for content in files.values())
+    assert files[".csv"].decode().splitlines()[0].split(",") == COLUMNS[name]
+    page = (common.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"results/{name}.png" in page
+
+
+def test_map_is_completed_by_reflection(smoke: Outcomes) -> None:
+    gain = fig1_mse_map.gain_on_torus(smoke("fig1_mse_map").rows)
+    n = fig1_mse_map.SMOKE.n_angles
+    assert gain.shape == (n, n)
+    for j, i in np.random.default_rng(0).integers(n, size=(20, 2)):
+        iid, orthogonal = common.plane_errors(*fig1_mse_map.clouds(2 * np.pi * i / n, 2 * np.pi * j / n), 1)
+        assert math.isclose(gain[j, i], iid - orthogonal, abs_tol=1e-12)
+
+
+def test_map_has_the_vectors_of_the_caption() -> None:
+    x, y = fig1_mse_map.clouds(0.4, 1.1)
+    np.testing.assert_allclose(x, [[0, 0], [1, 0]])
+    np.testing.assert_allclose(x[0] - y[0], [math.cos(1.1), math.sin(1.1)])
+    np.testing.assert_allclose(y[0] - y[1], [math.cos(0.4), math.sin(0.4)])
+
+
+def test_map_refuses_an_odd_grid() -> None:
+    with pytest.raises(ValueError, match="`n_angles` must be even"):
+        fig1_mse_map.run(fig1_mse_map.Config(n_angles=7))
+
+
+def test_regions_on_the_torus() -> None:
+    mask = np.zeros((6, 8), dtype=bool)
+    assert fig1_mse_map.region_sizes(mask) == []
+    mask[0, 0] = mask[-1, 0] = mask[0, -1] = True
+    mask[3, 3:5] = True
+    assert fig1_mse_map.region_sizes(mask) == [3, 2]
+    # Opposite corners touch at a point only.
+    corners = np.zeros((6, 8), dtype=bool)
+    corners[0, 0] = corners[-1, -1] = True
+    assert fig1_mse_map.region_sizes(corners) == [1, 1]
+    assert fig1_mse_map.region_sizes(corners, diagonal=True) == [2]
+    assert fig1_mse_map.region_sizes(np.ones((4, 4), dtype=bool)) == [16]
+
+
+def test_a_third_region_is_noticed(smoke: Outcomes) -> None:
+    rows = [dict(row) for row in smoke("fig1_mse_map").rows]
+    rows[3]["mse_orthogonal"] = 2 * rows[3]["mse_iid"]
+    first, *_ = fig1_mse_map.check(rows)
+    assert not first.held
+
+
+def test_table_has_the_known_numbers(smoke: Outcomes) -> None:
+    rows = smoke("table_2x2").rows
+    exact = [row["exact"] for row in rows[:6]]
+    known = [0.795775, 0.073996, 0.006047, 1.079091, 0.011722, 0.017150]
+    np.testing.assert_allclose(exact, known, rtol=0, atol=5.1e-7)
+    # The nearest points from the file, with its nine digits, still have the paper's numbers.
+    nearest = next(row for row in rows if row["data_set"] == "second_nearest")
+    points = np.array([float(f"{nearest[key]:.9g}") for key in table_2x2.COORDINATES])
+    assert np.abs(points - table_2x2.SECOND).max() <= 0.005
+    np.testing.assert_allclose(table_2x2.numbers(points), table_2x2.PRINTED_SECOND, rtol=0, atol=1e-6)
+
+
+def test_two_changed_coordinates_have_the_papers_numbers(smoke: Outcomes) -> None:
+    changed = [row for row in smoke("table_2x2").rows if row["data_set"] == "second_two_changes"]
+    points = table_2x2.SECOND.copy()
+    points[[2, 7]] = -2.02, 0.42
+    np.testing.assert_allclose([changed[0][key] for key in table_2x2.COORDINATES], points, atol=1e-12)
+    np.testing.assert_allclose(table_2x2.numbers(points), table_2x2.PRINTED_SECOND, rtol=0, atol=1e-6)
+
+
+def test_conjecture_fails_at_three_and_holds_at_two(smoke: Outcomes) -> None:
+    rows = smoke("conjecture_pw").rows
+    examples = {row["p"]: row for row in rows if row["kind"] == "counterexample"}
+    for p, iid, orthogonal in ((1, 0.0497682896671, 0.0649576280193), (2, 0.590811410697, 0.917991136665)):
+        found = [examples[p]["mse_iid"], examples[p]["mse_orthogonal"]]
+        np.testing.assert_allclose(found, [iid, orthogonal], rtol=2e-12)
+    searches = [row for row in rows if row["kind"] == "search"]
+    assert all(row["n_worse"] == 0 for row in searches if row["m"] == 2)
+    assert all(0 < row["low"] < row["share_worse"] < row["high"] < 1 for row in searches if row["m"] > 2)
+
+
+def test_simulated_errors_agree_with_exact_ones() -> None:
+    # Five standard errors on each of 18 comparisons: a false alarm once in a hundred thousand runs.
+    x, y = np.random.default_rng(5).standard_normal((2, 6, 4, 2))
+    config = fig2_mse_scatter.Config(n_blocks=20_000, n_iid=20_000, n_together=3)
+    pairs = zip(fig2_mse_scatter._exact(x, y), fig2_mse_scatter._simulated(x, y, config), strict=True)
+    for exact, simulated in pairs:
+        for key in ("mse_iid", "mse_orthogonal", "value"):
+            assert abs(simulated[key] - exact[key]) < 5 * simulated[f"{key}_stderr"]
+        # Negative control: the two errors are not the same number.
+        gap = abs(simulated["mse_iid"] - exact["mse_orthogonal"])
+        assert gap > 5 * simulated["mse_iid_stderr"]
+
+
+def test_standard_error_of_a_variance() -> None:
+    sample = np.random.default_rng(6).standard_normal((500, 4000))
+    spread, stderr = fig2_mse_scatter.variance(sample)
+    assert math.isclose(spread.mean(), 1, abs_tol=5 * math.sqrt(2 / 499 / 4000))
+    assert math.isclose(float(stderr.mean()), float(spread.std()), rel_tol=0.06)
+
+
+def test_wilson_interval() -> None:
+    np.testing.assert_allclose(common.wilson(0, 10), (0, 0.277533), atol=1e-6)
+    np.testing.assert_allclose(common.wilson(5, 10), (0.236593, 0.763407), atol=1e-6)
+
+
+def test_rows_as_text(tmp_path: Path) -> None:
+    common.write_rows(tmp_path / "rows.csv", [{"a": 1, "b": 1 / 3, "c": None}, {"a": 2, "b": 1e-12, "c": True}])
+    assert (tmp_path / "rows.csv").read_text() == "a,b,c\n1,0.333333333,\n2,1e-12,True\n"
+
+
+def test_command_lists_names() -> None:
+    result = CliRunner().invoke(app, ["--list"])
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.output.splitlines()] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fig3"], "There is no experiment 'fig3'; there are fig1_mse_map, fig2_mse_scatter, table_2x2"),
+        ([], "Name an experiment: fig1_mse_map"),
+        (["table_2x2", "--smoke", "--out", str(common.RESULTS)], "must not write over the full results"),
+    ],
+)
+def test_command_refuses(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_command_tells_whether_claims_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = fig1_mse_map.Config(n_angles=12)
+    monkeypatch.setattr(fig1_mse_map, "SMOKE", small)
+    for held, code in ((True, 0), (False, 1)):
+        monkeypatch.setattr(fig1_mse_map, "check", lambda rows, held=held: [("a claim", held, "a detail")])
+        result = CliRunner().invoke(app, ["fig1_mse_map", "--smoke", "--out", str(tmp_path)])
+        assert result.exit_code == code
+        assert f'"held": {json.dumps(held)}' in result.output
+        record = json.loads((tmp_path / "fig1_mse_map.json").read_text())
+        assert record["config"]["n_angles"] == 12
+        assert record["claims"] == [{"claim": "a claim", "held": held, "detail": "a detail"}]
