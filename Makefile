@@ -1,12 +1,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-full lint clean
 
 demo: $(VENV)/core
-	@$(BIN)/orthoslice demo
+	@$(BIN)/orthoslice demo --format table
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -26,9 +26,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/core: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) -e .
+	@echo "Installing orthoslice into $(VENV) ..."
+	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) -e ".[dev]"
+	@echo "Installing orthoslice and all test extras into $(VENV) ..."
+	@$(PIP) -e ".[dev]"
 	@touch $@

@@ -158,7 +158,7 @@ def test_vmap_shares_directions(rng: np.random.Generator) -> None:
             jax.vmap(jax.grad(value))(x),
             jax.grad(lambda c: value(c).sum())(x),
             rtol=1e-4,
-            atol=1e-6,  # noqa: B023
+            atol=1e-6,
         )
 
 
@@ -170,7 +170,7 @@ def test_jit_loops_over_many_chunks(rng: np.random.Generator) -> None:
         def loss(x: Any, memory: Any, score: str = score) -> Any:
             return distance(score, x, y, 2, n_directions=100, memory=memory).value
 
-        small, large = (jax.jit(jax.grad(lambda v, m=m: loss(v, m)))(x) for m in (40_000, 10**9))  # noqa: B023
+        small, large = (jax.jit(jax.grad(lambda v, m=m: loss(v, m)))(x) for m in (40_000, 10**9))
         np.testing.assert_allclose(small, large, rtol=1e-4, atol=1e-6)
 
 

@@ -1,9 +1,10 @@
 """Sliced and projected Wasserstein distances of point clouds, with error bars."""
 
-from orthoslice import directions
+from orthoslice import datasets, directions, exact
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.exact import Transport, wasserstein
 from orthoslice.result import Estimate
 
 __version__ = "0.1.0"
@@ -12,9 +13,13 @@ __all__ = [
     "Bounds",
     "Coupling",
     "Estimate",
+    "Transport",
+    "datasets",
     "directions",
+    "exact",
     "induced_coupling",
     "projected_wasserstein",
     "sliced_wasserstein",
+    "wasserstein",
     "wasserstein_bounds",
 ]

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import RNG, is_traced, to_numpy
-from orthoslice.cloud import Cloud, check_directions, make_clouds
+from orthoslice.arrays import RNG, to_numpy
+from orthoslice.cloud import Cloud, host_clouds, make_clouds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.directions import Given
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.options import check_directions
 from orthoslice.pricing import mean_shortening
 from orthoslice.result import Estimate
 
@@ -70,16 +71,10 @@ def wasserstein_bounds(
     >>> 1.5 < bounds.lower < bounds.upper < 3
     True
     """
-    clouds = make_clouds(x, y, x_weights, y_weights)
-    if clouds[0].batch or clouds[1].batch:
-        shapes = " and ".join(str(tuple(c.points.shape)) for c in clouds)
-        raise ValueError(f"`x` and `y` must be single clouds (n, dim) here; got shapes {shapes}.")
-    if any(is_traced(c.points, c.weights) for c in clouds):
-        raise TypeError("`wasserstein_bounds` needs values and cannot be traced (jit, grad or vmap).")
-    cloud_x, cloud_y = (_on_host(c) for c in clouds)
+    sampler = check_directions(directions, make_clouds(x, y)[0])
+    cloud_x, cloud_y = host_clouds("wasserstein_bounds", x, y, x_weights, y_weights)
     weights = {"x_weights": cloud_x.weights, "y_weights": cloud_y.weights}
     plan: dict[str, Any] = {"memory": memory, "workers": workers, "progress": progress, **weights}
-    sampler = check_directions(directions, clouds[0])
     if isinstance(sampler, Given):
         theta = to_numpy(sampler.theta).astype(np.float64)
         sampler = Given(theta=theta / np.linalg.norm(theta, axis=1, keepdims=True))
@@ -96,12 +91,6 @@ def wasserstein_bounds(
     direction = sliced.directions.row(best, sliced.n_directions, cloud_x.dim, sliced.seed)
     coupling = induced_coupling(cloud_x.points, cloud_y.points, direction, **weights)
     return Bounds(_lower(cloud_x, cloud_y, sliced), _upper(coupling, projected), sliced.p, coupling)
-
-
-def _on_host(cloud: Cloud) -> Cloud:
-    points = to_numpy(cloud.points).astype(np.float64)
-    weights = None if cloud.weights is None else to_numpy(cloud.weights).astype(np.float64)
-    return Cloud(points, weights)
 
 
 def _slack(dim: int) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +21,6 @@ from orthoslice.arrays import (
     namespace,
     to_numpy,
 )
-from orthoslice.directions import NAMED, Given, Sampler
-from orthoslice.directions.base import check_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +54,16 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
     waiting for an accelerator; elsewhere bad values come out as NaN.
     """
-    named = {"x": _as_array("x", x), "y": _as_array("y", y)}
+    named = {"x": as_array("x", x), "y": as_array("y", y)}
     for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
         if weights is not None:
             like = named["x"] if library(weights) is None else None
-            named[name] = _as_array(name, weights, like=like)
-    _check_same_library(named)
-    dtype = _common_dtype(named["x"], named["y"])
+            named[name] = as_array(name, weights, like=like)
+    check_same_library(named)
+    dtype = common_dtype(named["x"], named["y"])
     clouds = []
     for name in ("x", "y"):
-        points = _as_floating(name, named[name], dtype)
+        points = as_floating(name, named[name], dtype)
         _check_points(name, points)
         weights = named.get(f"{name}_weights")
         if weights is not None:
@@ -86,6 +82,39 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
 
 
+def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+    """Two single clouds of float64 NumPy arrays, whatever library they came from; `what` asks for them.
+
+    Weights sum to 1 to the last digit, and equal ones become None: uniform clouds are coupled in exact ranks.
+
+    Examples
+    --------
+    >>> x, y = host_clouds("this", [[1, 2]], [[3, 4], [5, 6]], y_weights=[0.5, 0.5])
+    >>> x.points.dtype, y.weights is None
+    (dtype('float64'), True)
+    """
+    clouds = make_clouds(x, y, x_weights, y_weights)
+    if any(is_traced(c.points, c.weights) for c in clouds):
+        raise TypeError(
+            f"`{what}` needs values and cannot be traced (jit, grad or vmap). Call it outside, or estimate "
+            "with `osl.sliced_wasserstein` or `osl.projected_wasserstein`."
+        )
+    if clouds[0].batch or clouds[1].batch:
+        shapes = _shapes(list(clouds))
+        raise ValueError(f"`x` and `y` must be single clouds (n, dim) for `{what}`; got shapes {shapes}.")
+    points = [to_numpy(c.points).astype(np.float64) for c in clouds]
+    weights = [_normalised(c.weights) for c in clouds]
+    # Again: on an accelerator values could not be looked at before.
+    return make_clouds(*points, *weights)
+
+
+def _normalised(weights: Array | None) -> np.ndarray[Any, Any] | None:
+    if weights is None:
+        return None
+    values = to_numpy(weights).astype(np.float64)
+    return None if values.min() == values.max() else values / math.fsum(values)
+
+
 def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     """The same clouds with this many leading axes, so that those of x and y line up behind a slice axis."""
     xp = namespace(cloud.points)
@@ -95,103 +124,7 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     return Cloud(points, weights)
 
 
-def check_p(p: Any) -> float:
-    """`p` as a float, or an error that says what to pass."""
-    pot = (
-        "The third argument is `p`; in POT it is the weights, which are passed here as `x_weights=` and "
-        "`y_weights=`."
-    )
-    if not is_real(p):
-        what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
-        raise TypeError(f"`p` must be a real number, at least 1; got {what}. {pot}")
-    if not 1 <= p <= 10**6:
-        raise ValueError(f"`p` must be at least 1 and at most a million; got {p!r}. {pot}")
-    return float(p)
-
-
-def is_real(value: Any) -> bool:
-    """Whether `value` is a real number; True and False are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def check_directions(directions: Any, x: Cloud) -> Sampler:
-    """The sampler that `directions` stands for."""
-    if isinstance(directions, Given):
-        directions = directions.theta
-    if isinstance(directions, Sampler):
-        return directions
-    if isinstance(directions, str):
-        if directions not in NAMED:
-            raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
-        return NAMED[directions]
-    like = x.points if library(directions) is None else None
-    theta = _as_array("directions", directions, like=like)
-    _check_same_library({"x": x.points, "directions": theta})
-    theta = _as_floating("directions", theta, _common_dtype(x.points, theta))
-    if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != x.dim:
-        raise ValueError(
-            f"`directions` must be a name, a sampler or an array (slices, dim) with dim = {x.dim}; "
-            f"got shape {tuple(theta.shape)}."
-        )
-    return Given(theta=_check_unit_rows("directions", theta))
-
-
-def check_direction(direction: Any, x: Cloud) -> Array:
-    """A single unit vector `(dim,)`, as one row."""
-    like = x.points if library(direction) is None else None
-    row = _as_array("direction", direction, like=like)
-    if row.ndim != 1 or row.shape[0] != x.dim:
-        raise ValueError(f"`direction` must have shape ({x.dim},); got {tuple(row.shape)}.")
-    _check_same_library({"x": x.points, "direction": row})
-    row = _as_floating("direction", row, _common_dtype(x.points, row))
-    return _check_unit_rows("direction", row[None, :])
-
-
-def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
-    """The count asked for, or None."""
-    if n_directions is None:
-        return None
-    n = check_count("n_directions", n_directions)
-    if isinstance(sampler, Given) and n != sampler.theta.shape[0]:
-        raise ValueError(
-            f"`n_directions` must be None or the number of rows in `directions`, {sampler.theta.shape[0]}; "
-            f"got {n}."
-        )
-    return n
-
-
-def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
-    """`rtol` or `atol` as a float, or None."""
-    if value is None:
-        return None
-    if not is_real(value):
-        raise TypeError(f"`{name}` must be a number or None; got {value!r}.")
-    if not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
-    if is_traced(x.points, y.points, x.weights, y.weights):
-        raise TypeError(
-            f"`{name}` cannot be used on traced arrays (under jit, grad or vmap): when to stop depends on "
-            "values that are not known yet. Pass `n_directions` instead."
-        )
-    return float(value)
-
-
-_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-
-
-def check_memory(memory: Any) -> int:
-    """Bytes from a number or from text like "256MB"."""
-    size = memory
-    if isinstance(memory, str):
-        number, unit = re.fullmatch(r"\s*([\d.]*)\s*(.*?)\s*", memory.upper()).groups()  # type: ignore[union-attr]
-        with contextlib.suppress(ValueError, KeyError):
-            size = float(number) * _UNITS[unit]
-    if not is_real(size) or not 0 < size < math.inf:
-        raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
-    return int(size)
-
-
-def _as_array(name: str, value: Any, like: Array | None = None) -> Array:
+def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     """An array of a supported library; lists and data frames become NumPy, or what `like` is."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` must not be a masked array; drop or fill the masked entries first.")
@@ -220,7 +153,7 @@ def _as_array(name: str, value: Any, like: Array | None = None) -> Array:
     return xp.asarray(array.tolist(), dtype=like.dtype if _is_floating(xp, like) else None, device=device(like))
 
 
-def _check_same_library(named: dict[str, Array]) -> None:
+def check_same_library(named: dict[str, Array]) -> None:
     kinds = {name: library(array) for name, array in named.items()}
     if len(set(kinds.values())) > 1:
         found = ", ".join(f"`{name}` of {kind}" for name, kind in kinds.items())
@@ -249,7 +182,7 @@ def _is_known(xp: Namespace, array: Array) -> bool:
     return True
 
 
-def _common_dtype(a: Array, b: Array) -> DType:
+def common_dtype(a: Array, b: Array) -> DType:
     """The floating type of the answer: at least float32, at most float64."""
     xp = namespace(a, b)
     wide = [c.dtype if _is_floating(xp, c) else default_float(xp) for c in (a, b)]
@@ -259,7 +192,7 @@ def _common_dtype(a: Array, b: Array) -> DType:
     return xp.float32 if xp.finfo(dtype).bits < 32 else xp.float64
 
 
-def _as_floating(name: str, array: Array, dtype: DType) -> Array:
+def as_floating(name: str, array: Array, dtype: DType) -> Array:
     xp = namespace(array)
     _check_numeric(name, xp, array)
     return array if array.dtype == dtype else xp.astype(array, dtype)
@@ -327,22 +260,6 @@ def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array
         xp.broadcast_to(points, (*batch, *points.shape[-2:])),
         xp.broadcast_to(weights, (*batch, weights.shape[-1])),
     )
-
-
-def _check_unit_rows(name: str, theta: Array) -> Array:
-    xp = namespace(theta)
-    tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
-    if not is_readable(theta):
-        norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
-        nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
-        return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
-    norms = np.linalg.norm(to_numpy(theta), axis=1)
-    off = ~(np.abs(norms - 1) <= tolerance)
-    if off.any():
-        row = int(np.argmax(off))
-        what = f"row {row} has norm {norms[row]:.6g}" if len(norms) > 1 else f"the norm is {norms[row]:.6g}"
-        raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
-    return theta
 
 
 def _shapes(clouds: list[Cloud]) -> str:

@@ -20,8 +20,9 @@ from orthoslice.arrays import (
     wide_float,
     wide_int,
 )
-from orthoslice.cloud import Cloud, check_direction, check_p, make_clouds
+from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.directions.base import DenseDirections
+from orthoslice.options import check_direction, check_p
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from orthoslice.arrays import RNG
-from orthoslice.cloud import (
+from orthoslice.cloud import make_clouds
+from orthoslice.directions.base import check_count
+from orthoslice.estimate import Request, default_workers, estimate, plan_layout
+from orthoslice.options import (
     check_directions,
     check_memory,
     check_n_directions,
     check_p,
     check_tolerance,
-    make_clouds,
 )
-from orthoslice.directions.base import check_count
-from orthoslice.estimate import Request, default_workers, estimate, plan_layout
 from orthoslice.result import Estimate
 from orthoslice.scaling import unit_scale
 from orthoslice.scores import COSTS, Score, Sliced

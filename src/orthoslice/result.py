@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from orthoslice.arrays import Array, detach, is_readable, is_traced, namespace, to_numpy
-from orthoslice.cloud import is_real
 from orthoslice.directions import Sampler
+from orthoslice.options import is_real
 from orthoslice.scaling import times_power
 
 
@@ -195,6 +195,8 @@ class Estimate:
     def _no_error_bar(self) -> str:
         if self.directions.name == "given":
             return "no error bar: nothing is known of how the given directions were drawn"
+        if self.directions.name == "stratified":
+            return "no error bar: stratified directions are one block; repeat with other seeds for one"
         rows = max(1, self.n_directions // max(self.n_blocks, 1))
         return (
             f"no error bar: one independent block of {rows} directions; "

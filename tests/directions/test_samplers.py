@@ -150,7 +150,7 @@ class TestHadamardRademacher(SamplerContract):
         assert stats.kstest(theta[:, 0], coordinate_law(64).cdf).pvalue < 1e-10
 
     def test_padded_sliced_value_is_unbiased(self, rng: np.random.Generator) -> None:
-        """dim 20 in 32: SW agrees with orthogonal directions within 4 errors; without the factor it would not."""
+        """Dim 20 in 32: SW agrees with orthogonal within 4 errors, and would not without the factor."""
         x, y = rng.normal(size=(20, 20)), rng.normal(size=(20, 20)) + 0.3
         for p in (1, 2, 3):
             padded = osl.sliced_wasserstein(x, y, p, directions="hadamard", n_directions=32 * 300, rng=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import sys
 from typing import Annotated, Any
@@ -11,6 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+class Output(enum.Enum):
+    """How results are printed."""
+
+    auto = "auto"
+    table = "table"
+    json = "json"
 
 
 @app.callback()
@@ -24,7 +33,9 @@ def demo(
     second: Annotated[int, typer.Argument(min=0, max=9, help="Another digit.")] = 1,
     p: Annotated[float, typer.Option(min=1, help="The power of the distance.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="The same seed repeats the numbers.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as is done when piped.")] = False,
+    output: Annotated[
+        Output, typer.Option("--format", help="auto: a table, or JSON when piped.")
+    ] = Output.auto,
 ) -> None:
     """Compare images of two handwritten digits: SW, PW, their intervals, and bounds on W."""
     import orthoslice as osl
@@ -41,7 +52,7 @@ def demo(
                 "estimate": float(est.distance),
                 "low": float(low),
                 "high": float(high),
-                "how": f"95% interval, {est.n_directions} directions in {est.n_blocks} blocks",
+                "how": f"95% interval, {est.n_blocks} blocks of directions",
             }
         )
     bounds = osl.wasserstein_bounds(x, y, p, rng=seed)
@@ -55,11 +66,11 @@ def demo(
             "how": "certain bounds",
         },
     )
-    _render(rows, f"Digit {first} {x.shape} against digit {second} {y.shape}", as_json)
+    _render(rows, f"Digit {first} {x.shape} against digit {second} {y.shape}", output)
 
 
-def _render(rows: list[dict[str, Any]], title: str, as_json: bool) -> None:
-    if as_json or not sys.stdout.isatty():
+def _render(rows: list[dict[str, Any]], title: str, output: Output) -> None:
+    if output is Output.json or (output is Output.auto and not sys.stdout.isatty()):
         print(json.dumps({"title": title, "rows": rows}, indent=2))
         return
     table = Table(title=title)

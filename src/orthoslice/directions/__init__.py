@@ -7,8 +7,9 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
+from orthoslice.directions.stratified import Stratified
 
-__all__ = ["IID", "Given", "HadamardRademacher", "Orthogonal", "Sample", "Sampler"]
+__all__ = ["IID", "Given", "HadamardRademacher", "Orthogonal", "Sample", "Sampler", "Stratified"]
 
 NAMED: dict[str, Sampler] = {
     "auto": Orthogonal(),

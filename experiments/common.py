@@ -1,0 +1,134 @@
+"""What the experiments share: how one is executed, its files, and two small statistics."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib
+import json
+import math
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+import scipy
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+import orthoslice as osl
+from orthoslice.exact import estimator_mse_plane
+
+ROOT = Path(__file__).resolve().parent
+RESULTS = ROOT / "results"
+SMOKE_RESULTS = ROOT.parent / "build" / "smoke"
+
+IID_COLOUR, ORTHOGONAL_COLOUR, GREY = "#d55e00", "#0072b2", "#666666"
+
+Row: TypeAlias = dict[str, Any]
+ScoreName: TypeAlias = Literal["sliced", "projected"]
+DirectionsName: TypeAlias = Literal["iid", "orthogonal"]
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    # The same rows give the same file.
+    "svg.hashsalt": "orthoslice",
+}
+
+
+class Claim(NamedTuple):
+    """A sentence, whether it held, and the numbers behind it."""
+
+    claim: str
+    held: bool
+    detail: str
+
+
+class Outcome(NamedTuple):
+    """What a run left behind."""
+
+    rows: list[Row]
+    claims: list[Claim]
+    seconds: float
+    folder: Path
+
+
+def execute(name: str, folder: Path, *, smoke: bool = False) -> Outcome:
+    """Run an experiment, check its claims, and write rows, pictures and a record to a folder."""
+    module = importlib.import_module(f"experiments.{name}")
+    config = module.SMOKE if smoke else module.Config()
+    start = time.perf_counter()
+    rows: list[Row] = module.run(config)
+    seconds = time.perf_counter() - start
+    claims = [Claim(*claim) for claim in module.check(rows)]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(folder / f"{name}.csv", rows)
+    with mpl.rc_context(STYLE):
+        save_figure(module.plot(rows), folder / name)
+    record = describe(name, config, seconds) | {"claims": [claim._asdict() for claim in claims]}
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return Outcome(rows, claims, seconds, folder)
+
+
+def describe(name: str, config: Any, seconds: float) -> dict[str, Any]:
+    """What is needed to repeat a run."""
+    settings = dataclasses.asdict(config)
+    return {
+        "experiment": name,
+        "seed": settings.get("seed"),
+        "config": settings,
+        "seconds": round(seconds, 1),
+        "versions": {
+            "orthoslice": osl.__version__,
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "matplotlib": mpl.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Rows as CSV, floats to nine digits, nothing for None."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0])
+        writer.writerows([_text(value) for value in row.values()] for row in rows)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def save_figure(figure: Figure, stem: Path) -> None:
+    """A PNG to look at and an SVG to print."""
+    figure.savefig(stem.with_suffix(".png"), dpi=130)
+    figure.savefig(stem.with_suffix(".svg"), dpi=110, metadata={"Date": None})
+
+
+def plane_errors(
+    x: ArrayLike, y: ArrayLike, p: int, score: ScoreName = "sliced", n_directions: int = 2
+) -> tuple[float, float]:
+    """Exact mean squared errors of the iid and of the orthogonal estimator in the plane."""
+    names: tuple[DirectionsName, ...] = ("iid", "orthogonal")
+    iid, orthogonal = (
+        estimator_mse_plane(x, y, p, score=score, directions=name, n_directions=n_directions) for name in names
+    )
+    return iid, orthogonal
+
+
+def wilson(n_hits: int, n_trials: int, level_z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95% interval for a probability."""
+    share, z2 = n_hits / n_trials, level_z**2
+    centre = (share + z2 / (2 * n_trials)) / (1 + z2 / n_trials)
+    half = level_z / (1 + z2 / n_trials) * math.sqrt(share * (1 - share) / n_trials + z2 / (4 * n_trials**2))
+    return max(centre - half, 0.0), min(centre + half, 1.0)

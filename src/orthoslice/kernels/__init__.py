@@ -1,0 +1,1 @@
+"""Compiled loops: the only place that imports numba."""

@@ -1,0 +1,35 @@
+"""How the kernels of this package are compiled."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile a loop to serial machine code that releases the GIL.
+
+    Without numba the plain Python function is returned: it is its own reference, slower by a factor
+    of about a hundred and equal in every digit that matters.
+
+    Examples
+    --------
+    >>> @compiled
+    ... def double(value: int) -> int:
+    ...     return 2 * value
+    >>> double(21)
+    42
+    """
+    try:
+        njit: Callable[..., Any] = importlib.import_module("numba").njit
+    except ImportError:
+        return function
+    try:
+        kernel: Function = njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        # numba finds no directory it may write its cache to (a read-only or zipped install).
+        kernel = njit(nogil=True)(function)
+    return kernel

@@ -1,0 +1,128 @@
+"""Checks of what a user passes besides the clouds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import re
+from typing import Any
+
+import numpy as np
+
+from orthoslice.arrays import Array, device, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
+from orthoslice.directions import NAMED, Given, Sampler
+from orthoslice.directions.base import check_count
+
+
+def check_p(p: Any) -> float:
+    """`p` as a float, or an error that says what to pass."""
+    pot = (
+        "The third argument is `p`; in POT it is the weights, which are passed here as `x_weights=` and "
+        "`y_weights=`."
+    )
+    if not is_real(p):
+        what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
+        raise TypeError(f"`p` must be a real number, at least 1; got {what}. {pot}")
+    if not 1 <= p <= 10**6:
+        raise ValueError(f"`p` must be at least 1 and at most a million; got {p!r}. {pot}")
+    return float(p)
+
+
+def is_real(value: Any) -> bool:
+    """Whether `value` is a real number; True and False are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_directions(directions: Any, x: Cloud) -> Sampler:
+    """The sampler that `directions` stands for."""
+    if isinstance(directions, Given):
+        directions = directions.theta
+    if isinstance(directions, Sampler):
+        return directions
+    if isinstance(directions, str):
+        if directions not in NAMED:
+            raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
+        return NAMED[directions]
+    like = x.points if library(directions) is None else None
+    theta = as_array("directions", directions, like=like)
+    check_same_library({"x": x.points, "directions": theta})
+    theta = as_floating("directions", theta, common_dtype(x.points, theta))
+    if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != x.dim:
+        raise ValueError(
+            f"`directions` must be a name, a sampler or an array (slices, dim) with dim = {x.dim}; "
+            f"got shape {tuple(theta.shape)}."
+        )
+    return Given(theta=_check_unit_rows("directions", theta))
+
+
+def check_direction(direction: Any, x: Cloud) -> Array:
+    """A single unit vector `(dim,)`, as one row."""
+    like = x.points if library(direction) is None else None
+    row = as_array("direction", direction, like=like)
+    if row.ndim != 1 or row.shape[0] != x.dim:
+        raise ValueError(f"`direction` must have shape ({x.dim},); got {tuple(row.shape)}.")
+    check_same_library({"x": x.points, "direction": row})
+    row = as_floating("direction", row, common_dtype(x.points, row))
+    return _check_unit_rows("direction", row[None, :])
+
+
+def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
+    """The count asked for, or None."""
+    if n_directions is None:
+        return None
+    n = check_count("n_directions", n_directions)
+    if isinstance(sampler, Given) and n != sampler.theta.shape[0]:
+        raise ValueError(
+            f"`n_directions` must be None or the number of rows in `directions`, {sampler.theta.shape[0]}; "
+            f"got {n}."
+        )
+    return n
+
+
+def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
+    """`rtol` or `atol` as a float, or None."""
+    if value is None:
+        return None
+    if not is_real(value):
+        raise TypeError(f"`{name}` must be a number or None; got {value!r}.")
+    if not 0 < value < math.inf:
+        raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
+    if is_traced(x.points, y.points, x.weights, y.weights):
+        raise TypeError(
+            f"`{name}` cannot be used on traced arrays (under jit, grad or vmap): when to stop depends on "
+            "values that are not known yet. Pass `n_directions` instead."
+        )
+    return float(value)
+
+
+_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def check_memory(memory: Any) -> int:
+    """Bytes from a number or from text like "256MB"."""
+    size = memory
+    if isinstance(memory, str):
+        number, unit = re.fullmatch(r"\s*([\d.]*)\s*(.*?)\s*", memory.upper()).groups()  # type: ignore[union-attr]
+        with contextlib.suppress(ValueError, KeyError):
+            size = float(number) * _UNITS[unit]
+    if not is_real(size) or not 0 < size < math.inf:
+        raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
+    return int(size)
+
+
+def _check_unit_rows(name: str, theta: Array) -> Array:
+    xp = namespace(theta)
+    tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
+    if not is_readable(theta):
+        norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
+        nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
+        return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
+    norms = np.linalg.norm(to_numpy(theta), axis=1)
+    off = ~(np.abs(norms - 1) <= tolerance)
+    if off.any():
+        row = int(np.argmax(off))
+        what = f"row {row} has norm {norms[row]:.6g}" if len(norms) > 1 else f"the norm is {norms[row]:.6g}"
+        raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
+    return theta
