@@ -95,7 +95,7 @@ def _scores(
 ) -> NDArray[np.float64]:
     """Scores `(n_directions, problems)` of SW_1."""
     est = osl.sliced_wasserstein(x, y, 1, directions=sampler, n_directions=n_directions, control=None, rng=seed)
-    return np.asarray(est.scores) * est.scale
+    return np.asarray(est.scores)
 
 
 def variance(sample: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -83,7 +83,7 @@ POINTS = {
     "masked": (np.ma.masked_array(X, X > 1), TypeError, "masked"),
     "frame of text": (pd.DataFrame({"a": ["u"], "b": [1], "c": [2]}), TypeError, "real numbers"),
     "frame with a gap": (pl.DataFrame({"a": [None, 1], "b": [1, 2], "c": [3, 4]}), ValueError, "(0, 0)"),
-    "None": (None, TypeError, "NoneType"),
+    "None": (None, TypeError, "got None"),
     "path": ("cloud.npy", TypeError, "str"),
     "mapping": ({"x": X}, TypeError, "dict"),
 }
@@ -126,7 +126,7 @@ WEIGHTS = {
     "infinite": (np.array([np.inf, 0.0, 0.0, 0.0]), "inf"),
     "sum of 4": (np.ones(4), "sum of 4"),
     "sum of 0": (np.zeros(4), "sum of 0"),
-    "slightly off": (np.full(4, 0.2501), "sum of 1.0004"),
+    "slightly off": (np.full(4, 0.2501), "sum of 1.000"),
     "too few": (np.full(3, 1 / 3), "(3,)"),
     "a number": (np.array(1.0), "()"),
 }
@@ -162,8 +162,8 @@ def test_p_beyond_floating_point_and_in_the_cost_of_a_coupling():
 
 DIRECTIONS = {
     "unknown name": ("nonesuch", ValueError, "['auto', "),
-    "None": (None, TypeError, "NoneType"),
-    "a class": (IID, TypeError, ""),
+    "None": (None, TypeError, "got None"),
+    "a class": (IID, TypeError, "such as `osl.directions.Orthogonal()`"),
     "mapping": ({}, TypeError, "dict"),
     "number": (3, either, ""),
     "masked": (np.ma.masked_array(E, E > 2), TypeError, "masked"),

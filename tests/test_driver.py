@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ import resource, sys
 import numpy as np
 import orthoslice as osl
 
-distance, n, n_directions = getattr(osl, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+distance, (n, dim, n_directions) = getattr(osl, sys.argv[1]), map(int, sys.argv[2:])
 rng = np.random.default_rng(0)
-x, y = rng.normal(size=(n, 3)), rng.normal(size=(n, 3))
+x, y = rng.normal(size=(n, dim)), rng.normal(size=(n, dim))
 distance(x[:100], y[:100], n_directions=3, rng=0)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 distance(x, y, n_directions=n_directions, rng=0)
@@ -49,11 +50,11 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 
 @pytest.mark.parametrize("distance", ["sliced_wasserstein", "projected_wasserstein"])
-def test_peak_memory_does_not_grow_with_directions(distance: str) -> None:
-    """A million points in dimension 3: the peak beyond the data stays below 300 MB."""
-    peak = subprocess.run(
-        [sys.executable, "-c", PEAK, distance, "1000000", "12"], capture_output=True, text=True, check=True
-    )
+@pytest.mark.parametrize(("n", "dim", "n_directions"), [(10**6, 3, 12), (10, 1000, 8000)])
+def test_peak_memory_is_bounded(distance: str, n: int, dim: int, n_directions: int) -> None:
+    """Many points, or many directions in high dimension: the peak beyond the data stays below 300 MB."""
+    arguments = [distance, str(n), str(dim), str(n_directions)]
+    peak = subprocess.run([sys.executable, "-c", PEAK, *arguments], capture_output=True, text=True, check=True)
     assert int(peak.stdout) < 300e6
 
 
@@ -113,11 +114,53 @@ def test_repr_repeats_the_estimate(rng: np.random.Generator) -> None:
     assert again.value == est.value
 
 
-def test_float32_far_from_the_origin(rng: np.random.Generator) -> None:
-    x, y = rng.normal(size=(200, 3)), rng.normal(size=(200, 3)) + 0.5
-    far = [(v + 1000).astype(np.float32) for v in (x, y)]
-    exact = osl.sliced_wasserstein(*(v.astype(np.float64) for v in far), rng=0)
-    assert float(osl.sliced_wasserstein(*far, rng=0).value) == pytest.approx(float(exact.value), rel=1e-5)
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_float32_far_from_the_origin(distance: Any, rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(500, 3)), rng.normal(size=(400, 3)) + 0.5
+    far = [(v + 1e5).astype(np.float32) for v in (x, y)]
+    exact = distance(*(v.astype(np.float64) for v in far), rng=0)
+    assert float(distance(*far, rng=0).value) == pytest.approx(float(exact.value), rel=1e-4)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_every_count_is_used_and_repeats(distance: Any, rng: np.random.Generator) -> None:
+    """Blocks that are not whole count too, in the value, the error bar and the record."""
+    x, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
+    for n in range(1, 14):
+        est = distance(x, y, n_directions=n, rng=0)
+        assert (est.n_directions, est.n_blocks, len(est.scores)) == (n, -(-n // 4), n)
+        assert est.value == pytest.approx(np.mean(est.scores), rel=1e-12)
+        assert np.isnan(est.stderr) == (n <= 4)
+        again = distance(x, y, directions=est.directions, n_directions=est.n_directions, rng=est.seed)
+        assert again.value == est.value
+    capped = distance(x, y, rtol=1e-9, n_directions=101, rng=0)
+    assert capped.n_directions == 101
+
+
+def test_no_tolerance_without_error_bar(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
+    for options in ({"directions": np.eye(4)}, {"n_directions": 4}):
+        with pytest.raises(ValueError, match="need an error bar"):
+            osl.sliced_wasserstein(x, y, rtol=0.1, **options)
+    with pytest.raises(ValueError, match="need an error bar"):
+        osl.projected_wasserstein(x, y, rtol=0.1, cost="paper_pooled", n_directions=50)
+
+
+def test_given_directions_can_be_priced_independently(rng: np.random.Generator) -> None:
+    """The price comes from other directions, so the mean is PW, not SW / c."""
+    x, y = rng.normal(size=(20, 5)), rng.normal(size=(20, 5))
+    theta = osl.directions.IID().sample(4000, 5, rng=1).theta
+    independent = osl.projected_wasserstein(x, y, cost="independent", directions=theta, rng=0)
+    exact = osl.projected_wasserstein(x, y, directions=theta)
+    assert float(independent.value) == pytest.approx(float(exact.value), rel=0.05)
+
+
+def test_distance_intervals_are_not_negative() -> None:
+    est = osl.sliced_wasserstein(np.zeros((1, 3)), np.eye(3)[:1], 1, n_directions=6, rng=8)
+    low, high = est.distance_interval()
+    assert low == 0
+    assert est.interval()[0] < 0 < est.distance < high
+    assert isinstance(est.distance, np.floating)
 
 
 def test_forced_rows_do_not_fall_back() -> None:

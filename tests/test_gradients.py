@@ -174,6 +174,28 @@ def test_jit_loops_over_many_chunks(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(small, large, rtol=1e-4, atol=1e-6)
 
 
+def test_fresh_directions_are_refused_whatever_is_traced(rng: np.random.Generator) -> None:
+    x, y = jnp.asarray(rng.normal(size=(8, 3))), jnp.asarray(rng.normal(size=(8, 3)))
+    with pytest.raises(ValueError, match="`rng` must be given under tracing"):
+        jax.grad(lambda b: osl.sliced_wasserstein(x, b).value)(y)
+    theta = jnp.eye(3)
+    jax.jit(lambda b: osl.sliced_wasserstein(x, b, directions=theta).value)(y)
+
+
+def test_directions_have_no_gradient(rng: np.random.Generator) -> None:
+    """Refused in torch, NaN in JAX: never a silent zero."""
+    x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 3))
+    with pytest.raises(ValueError, match="`directions` have no gradient"):
+        osl.sliced_wasserstein(
+            torch.tensor(x), torch.tensor(y), directions=torch.eye(3, dtype=torch.float64, requires_grad=True)
+        )
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    slope = jax.grad(lambda t: osl.sliced_wasserstein(x, y, directions=t).value)(jnp.eye(3))
+    assert np.isnan(slope).all()
+    est = jax.jit(lambda t: osl.sliced_wasserstein(x, y, directions=t))(jnp.eye(3))
+    assert repr(est.directions) == "Given(traced)"
+
+
 def test_estimates_are_pytrees(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 3))
     est = jax.jit(lambda a, b: osl.sliced_wasserstein(a, b, rng=jax.random.key(7)))(

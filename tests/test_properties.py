@@ -61,7 +61,7 @@ def scores(method, x, y, p):
     dim = x.points.shape[1]
     theta = np.concatenate([np.eye(dim), unit_rows(np.random.default_rng(dim), 4, dim)])
     est = method(x.points, y.points, p, x_weights=x.weights, y_weights=y.weights, directions=theta, workers=1)
-    assert est.scale == 1
+    assert est._scale == 1
     return np.asarray(est.scores)
 
 

@@ -56,6 +56,8 @@ CELLS = [
     ("orthogonal", 64, 512),
     ("hadamard", 16, 128),
     ("hadamard", 64, 512),
+    ("orthogonal", 16, 33),
+    ("orthogonal", 16, 136),
 ]
 
 
@@ -64,6 +66,11 @@ CELLS = [
 def test_intervals_cover_the_truth(name: str, directions: str, dim: int, n_directions: int) -> None:
     """False alarms: below 0.2% a cell at a true rate of 95%."""
     p = 1 if dim == 16 else 2
+    if n_directions % dim and directions == "orthogonal" and n_directions < 8 * dim:
+        # Few blocks and a short one: the interval may be too long, not too short.
+        rate = coverage(name, dim, p, directions=directions, n_directions=n_directions)
+        assert rate >= COVERAGE[0]
+        return
     rate = coverage(name, dim, p, directions=directions, n_directions=n_directions)
     assert COVERAGE[0] <= rate <= COVERAGE[1]
 
@@ -199,7 +206,7 @@ def test_variance_of_unequal_units_is_unbiased() -> None:
     shared = rng.normal(size=(4, 40_000))[np.repeat(np.arange(4), [4, 4, 4, 1])]
     scores = scale[:, None] * (0.3 * shared + rng.normal(size=(13, 40_000)))
     mean, stderr, dof = mean_and_stderr(scores, layout)
-    assert dof == 3
+    assert dof == 2, "the short unit is not counted"
     squares = stderr**2
     # 4 standard errors of both sides.
     allowed = 4 * (squares.std() + mean.var() * 2**0.5) / squares.size**0.5

@@ -10,7 +10,7 @@ import numpy as np
 
 from orthoslice.arrays import RNG, to_numpy
 from orthoslice.cloud import Cloud, host_clouds, make_clouds
-from orthoslice.coupling import Coupling, induced_coupling
+from orthoslice.coupling import Coupling, in_canonical_order, induced_coupling
 from orthoslice.directions import Given
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.options import check_directions
@@ -87,10 +87,11 @@ def wasserstein_bounds(
         "rng": sliced.seed,
     }
     projected = projected_wasserstein(cloud_x.points, cloud_y.points, p, **same, **plan)
-    best = int(np.argmin(np.asarray(projected.scores)))
+    best = int(np.argmin(np.asarray(projected._scores)))
     direction = sliced.directions.row(best, sliced.n_directions, cloud_x.dim, sliced.seed)
     coupling = induced_coupling(cloud_x.points, cloud_y.points, direction, **weights)
-    return Bounds(_lower(cloud_x, cloud_y, sliced), _upper(coupling, projected), sliced.p, coupling)
+    lower, upper = _lower(cloud_x, cloud_y, sliced), _upper(cloud_x, cloud_y, coupling, projected)
+    return Bounds(lower, upper, sliced.p, coupling)
 
 
 def _slack(dim: int) -> float:
@@ -103,7 +104,7 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate) -> float:
     p, dim, sampler = sliced.p, x.dim, sliced.directions
     ambient = sampler.ambient_dim(dim)
     # Rows of a padded space may be shorter than 1: only their plain cost on the line is a bound.
-    costs = np.asarray(sliced.scores) * mean_shortening(dim, ambient, p)
+    costs = np.asarray(sliced._scores) * mean_shortening(dim, ambient, p)
     rows = sampler.block_rows(sliced.n_directions, dim)
     candidates = [costs.max()]
     stretch = 1.0
@@ -113,20 +114,46 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate) -> float:
         candidates.append((stretch**p * whole.mean(axis=1)).max())
     one_dimensional = max(candidates) ** (1 / p)
     # In units of `scale` nothing overflows.
-    x, y = (Cloud(c.points / sliced.scale, c.weights) for c in (x, y))
-    means = [np.average(c.points, axis=0, weights=c.weights) for c in (x, y)]
-    gap = float(np.linalg.norm(means[0] - means[1]))
+    x, y = (Cloud(c.points / sliced._scale, c.weights) for c in (x, y))
+    offset = max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(dim)
+    origin = x.points[0].copy()
+    x, y = (Cloud(c.points - origin, c.weights) for c in (x, y))
+    size = max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(dim)
+    gap = float(np.linalg.norm(_mean(x) - _mean(y)))
     # A projection is off by a few roundings of the points' size, and so is every distance on the line.
-    size = max(float(np.abs(c.points - means[0]).max()) for c in (x, y)) * math.sqrt(dim)
-    offset = float(np.abs(means[0]).max()) * math.sqrt(dim)
-    slack = _slack(ambient)
-    error = stretch * (slack * size + 8 * float(np.finfo(np.float64).eps) * offset)
-    return float(sliced.scale * max(0.0, max(one_dimensional, gap) * (1 - slack) - error))
+    slack = _slack(ambient + int(math.log2(x.n + y.n)))
+    error = stretch * (slack * size + 8 * float(np.finfo(np.float64).eps) * offset) + _weight_error(
+        x, y, p, size
+    )
+    return float(sliced._scale * max(0.0, max(one_dimensional, gap) * (1 - slack) - error))
 
 
-def _upper(coupling: Coupling, projected: Estimate) -> float:
+def _mean(cloud: Cloud) -> Any:
+    # Along the last axis NumPy adds in pairs, so that the error grows with log n only.
+    columns = np.ascontiguousarray(cloud.points.T)
+    return columns.mean(axis=1) if cloud.weights is None else (columns * cloud.weights).sum(axis=1)
+
+
+def _weight_error(x: Cloud, y: Cloud, p: float, size: float) -> float:
+    """How far the rounding of weights to integer masses can move W_p: mass tau over twice the size."""
+    tau = sum(c.n * 2.0**-61 + 2.0**-51 for c in (x, y) if c.weights is not None)
+    return 2 * size * tau ** (1 / p) if tau else 0.0
+
+
+def _upper(x: Cloud, y: Cloud, coupling: Coupling, projected: Estimate) -> float:
     """The p-th root of the coupling's cost, rounded up; nothing cancels in it, so the error is relative."""
-    p, scale = projected.p, projected.scale
-    scaled = Coupling(coupling.x / scale, coupling.y / scale, coupling.ix, coupling.iy, coupling.mass)
-    slack = _slack(coupling.x.shape[1] + int(math.log2(len(coupling.mass))))
-    return float(scale * float(scaled.cost(p)) ** (1 / p) * (1 + slack))
+    p, scale = projected.p, projected._scale
+    x, y = (Cloud(c.points / scale, c.weights) for c in (x, y))
+    scaled = Coupling(x.points, y.points, coupling.ix, coupling.iy, coupling.mass)
+    slack = _slack(x.dim + int(math.log2(len(coupling.mass))))
+    cost = float(scaled.cost(p)) ** (1 / p) * (1 + slack)
+    if cost == 0 and _same(x, y):
+        return 0.0
+    size = max(float(np.abs(c.points - x.points[0]).max()) for c in (x, y)) * math.sqrt(x.dim)
+    return float(scale * (cost + _weight_error(x, y, p, size)))
+
+
+def _same(x: Cloud, y: Cloud) -> bool:
+    (_, x), (_, y) = in_canonical_order(x), in_canonical_order(y)
+    weights = [np.zeros(0) if c.weights is None else c.weights for c in (x, y)]
+    return np.array_equal(x.points, y.points) and np.array_equal(weights[0], weights[1])

@@ -1,4 +1,4 @@
-"""Clouds, and every check of what a user passes in."""
+"""Clouds, and every check of the arrays that become clouds."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
         if weights is not None:
             weights = _check_weights(f"{name}_weights", weights, name, points)
             points, weights = _share_batch(name, points, weights)
+            if _is_uniform(weights):
+                weights = None
         clouds.append(Cloud(points, weights))
     if clouds[0].dim != clouds[1].dim:
         raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
@@ -131,7 +133,7 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     if library(value) is not None:
         if getattr(value, "is_sparse", False):
             raise TypeError(f"`{name}` must be a dense array; got a sparse one. Pass `{name}.to_dense()`.")
-        return value
+        return np.asarray(value) if isinstance(value, np.matrix) else value
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
         if value.dtype == object and all(isinstance(v, numbers.Real) for v in value.flat):
@@ -204,7 +206,7 @@ def _check_points(name: str, points: Array) -> None:
         hint = " One-dimensional data has dim 1: pass `a[:, None]`." if len(shape) == 1 else ""
         raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
     if 0 in shape:
-        raise ValueError(f"`{name}` must hold at least one point of at least one dimension; got shape {shape}.")
+        raise ValueError(f"`{name}` must hold at least one point and dimension; got shape {shape}.")
     if is_readable(points) and not math.isfinite(largest_magnitude(points)):
         table = to_numpy(points)
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
@@ -229,7 +231,7 @@ def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
     if not _is_floating(xp, weights) or xp.finfo(weights.dtype).bits < 32:
         weights = xp.astype(weights, points.dtype)
     # A sum that was normalised in the weights' own type may be off by its rounding, not by more.
-    tolerance = math.sqrt(float(xp.finfo(weights.dtype).eps))
+    tolerance = max(1e-6, math.sqrt(float(xp.finfo(weights.dtype).eps)))
     if is_readable(weights):
         table = to_numpy(weights)
         if not table.min() >= 0:
@@ -238,12 +240,20 @@ def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
         worst = float(sums[np.argmax(np.abs(sums - 1))])
         if not abs(worst - 1) <= tolerance:
             raise ValueError(
-                f"`{name}` must sum to 1; got a sum of {worst:.6g}. Divide by the sum if that is what you mean."
+                f"`{name}` must sum to 1; got a sum of {worst:.9g}. Divide by the sum if that is what you mean."
             )
         return weights
     total = xp.sum(weights, axis=-1, keepdims=True)
     sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
     return xp.where(sound, weights, xp.asarray(math.nan, dtype=weights.dtype, device=device(weights)))
+
+
+def _is_uniform(weights: Array) -> bool:
+    """Whether all weights are seen to be the same, so that ranks, which are exact, can do without them."""
+    if not is_readable(weights) or getattr(weights, "requires_grad", False):
+        return False
+    table = to_numpy(weights)
+    return bool(table.min() == table.max())
 
 
 def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from orthoslice.arrays import (
     Array,
+    Operation,
     detach,
     device,
     is_readable,
@@ -22,7 +23,12 @@ from orthoslice.arrays import (
 )
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.directions.base import DenseDirections
+from orthoslice.kernels import rows_refusal
 from orthoslice.options import check_direction, check_p
+from orthoslice.scaling import times_power, unit_scale
+
+# Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
+_SHORTEST_RADIX = 256
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
@@ -50,15 +56,42 @@ def couple(px: Array, py: Array, x: Cloud, y: Cloud, y_first: bool = False) -> P
     Where a point of each cloud is used up at once, a pair without mass follows; `y_first` decides which of the
     two points it still holds.
     """
-    xp = namespace(px, py)
-    ix, iy = xp.argsort(px, axis=-1, stable=True), xp.argsort(py, axis=-1, stable=True)
     if x.weights is None and y.weights is None:
-        if x.n == y.n:
-            mass = xp.full((1,), 1 / x.n, dtype=wide_float(px), device=device(px))
-            return Pairs(ix, iy, mass, None)
-        i, j, mass = rank_pairs(x.n, y.n, px)
-        return Pairs(xp.take(ix, i, axis=-1), xp.take(iy, j, axis=-1), mass, None)
-    return _merge(ix, iy, x, y, y_first)
+        return couple_ranks(px, py)
+    return _merge(stable_order(px), stable_order(py), x, y, y_first)
+
+
+def couple_ranks(px: Array, py: Array) -> Pairs:
+    """Couple clouds without weights by order."""
+    xp = namespace(px)
+    n, m = px.shape[-1], py.shape[-1]
+    ix, iy = stable_order(px), stable_order(py)
+    if n == m:
+        return Pairs(ix, iy, xp.full((1,), 1 / n, dtype=wide_float(px), device=device(px)), None)
+    i, j, mass = rank_pairs(n, m, px)
+    return Pairs(xp.take(ix, i, axis=-1), xp.take(iy, j, axis=-1), mass, None)
+
+
+stable_order = Operation("stable_order")
+"""stable_order(projections (..., n)) -> (..., n): the order of every row; equal numbers keep theirs."""
+
+
+def _order_refusal(projections: Array) -> str | None:
+    if projections.shape[-1] < _SHORTEST_RADIX:
+        return "it takes longer rows"
+    return rows_refusal(projections)
+
+
+@stable_order.row("numba", _order_refusal)
+def _stable_order_numba(projections: Array) -> Array:
+    from orthoslice.kernels.sliced import order_projections
+
+    return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
+
+
+@stable_order.row("reference", lambda _: None)
+def _stable_order(projections: Array) -> Array:
+    return namespace(projections).argsort(projections, axis=-1, stable=True)
 
 
 def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
@@ -150,9 +183,8 @@ def canonical_order(points: Array) -> Array:
     """
     xp = namespace(points)
     n, dim = points.shape[-2:]
-    flat = xp.reshape(detach(points), (-1, n, dim))
-    orders = [lexsort_rows(flat[k, :, :]) for k in range(flat.shape[0])]
-    return xp.reshape(xp.stack(orders, axis=0), points.shape[:-1])
+    order = lexsort_rows(xp.reshape(detach(points), (-1, n, dim)))
+    return xp.reshape(order, points.shape[:-1])
 
 
 def gather_points(points: Array, index: Array) -> Array:
@@ -205,8 +237,6 @@ class Coupling:
         >>> float(osl.induced_coupling(x, y, np.array([1.0, 0.0])).cost(p=1))
         1.0
         """
-        from orthoslice.scaling import times_power, unit_scale
-
         p = check_p(p)
         xp = namespace(self.x)
         x, y, scale = unit_scale(Cloud(self.x), Cloud(self.y), p)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from orthoslice.arrays import RNG
 from orthoslice.cloud import make_clouds
 from orthoslice.directions.base import check_count
-from orthoslice.estimate import Request, default_workers, estimate, plan_layout
+from orthoslice.estimate import Request, estimate, plan_layout
 from orthoslice.options import (
     check_directions,
     check_memory,
@@ -18,6 +18,7 @@ from orthoslice.options import (
 from orthoslice.result import Estimate
 from orthoslice.scaling import unit_scale
 from orthoslice.scores import COSTS, Score, Sliced
+from orthoslice.threads import default_workers
 
 
 def sliced_wasserstein(
@@ -90,24 +91,8 @@ def sliced_wasserstein(
     >>> bool(low < est.distance < high)
     True
     """
-    return _distance(
-        "SW",
-        Sliced(),
-        x,
-        y,
-        p,
-        x_weights,
-        y_weights,
-        directions,
-        n_directions,
-        rtol,
-        atol,
-        control,
-        rng,
-        memory,
-        workers,
-        progress,
-    )
+    options = Options(directions, n_directions, rtol, atol, control, rng, memory, workers, progress)
+    return _distance("SW", Sliced(), (x, y, x_weights, y_weights), p, options)
 
 
 def projected_wasserstein(
@@ -171,67 +156,44 @@ def projected_wasserstein(
     """
     if not isinstance(cost, str) or cost not in COSTS:
         raise ValueError(f"`cost` must be one of {sorted(COSTS)}; got {cost!r}.")
-    return _distance(
-        "PW",
-        COSTS[cost],
-        x,
-        y,
-        p,
-        x_weights,
-        y_weights,
-        directions,
-        n_directions,
-        rtol,
-        atol,
-        control,
-        rng,
-        memory,
-        workers,
-        progress,
-    )
+    options = Options(directions, n_directions, rtol, atol, control, rng, memory, workers, progress)
+    return _distance("PW", COSTS[cost], (x, y, x_weights, y_weights), p, options)
 
 
-def _distance(
-    name: str,
-    score: Score,
-    x: Any,
-    y: Any,
-    p: Any,
-    x_weights: Any,
-    y_weights: Any,
-    directions: Any,
-    n_directions: Any,
-    rtol: Any,
-    atol: Any,
-    control: Any,
-    rng: RNG,
-    memory: Any,
-    workers: Any,
-    progress: bool,
-) -> Estimate:
+class Options(NamedTuple):
+    """What both distances take besides clouds and `p`, as the user gave it."""
+
+    directions: Any
+    n_directions: Any
+    rtol: Any
+    atol: Any
+    control: Any
+    rng: RNG
+    memory: Any
+    workers: Any
+    progress: bool
+
+
+def _distance(name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options) -> Estimate:
     p = check_p(p)
-    cloud_x, cloud_y = make_clouds(x, y, x_weights, y_weights)
-    sampler = check_directions(directions, cloud_x)
-    count = check_n_directions(n_directions, sampler)
-    if control is not None and not (isinstance(control, str) and control == "auto"):
-        raise ValueError(f"`control` must be 'auto' or None; got {control!r}.")
-    if workers is not None:
-        check_count("workers", workers)
-    rtol = check_tolerance("rtol", rtol, cloud_x, cloud_y)
-    atol = check_tolerance("atol", atol, cloud_x, cloud_y)
-    cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    adaptive = rtol is not None or atol is not None
-    sampler, layout = plan_layout(sampler, count, cloud_x.dim, score, p, adaptive)
+    x, y = make_clouds(*clouds)
+    sampler = check_directions(given.directions, x)
+    count = check_n_directions(given.n_directions, sampler)
+    if given.control is not None and not (isinstance(given.control, str) and given.control == "auto"):
+        raise ValueError(f"`control` must be 'auto' or None; got {given.control!r}.")
+    rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
+    x, y, scale = unit_scale(x, y, p)
+    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive=not (rtol is None and atol is None))
     request = Request(
         name=name,
         score=score,
         p=p,
         sampler=sampler,
         layout=layout,
-        memory=check_memory(memory),
-        workers=workers or default_workers(),
+        memory=check_memory(given.memory),
+        workers=default_workers() if given.workers is None else check_count("workers", given.workers),
         rtol=rtol,
         atol=None if atol is None else atol / scale,
-        progress=progress,
+        progress=given.progress,
     )
-    return estimate(request, cloud_x, cloud_y, rng, scale)
+    return estimate(request, x, y, given.rng, scale)

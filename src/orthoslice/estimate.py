@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from orthoslice.arrays import (
     differentiable,
     full_precision,
     is_readable,
+    is_traced,
     library,
     namespace,
     resolve_rng,
@@ -33,7 +33,7 @@ from orthoslice.coupling import gather_points, in_canonical_order, unreadable_na
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
-from orthoslice.result import Estimate, Layout, mean_and_stderr, register_pytree, root, student_quantile
+from orthoslice.result import Estimate, Layout, mean_and_stderr, register_estimates, root, student_quantile
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000
@@ -88,14 +88,23 @@ def plan_layout(
     rows = sampler.block_rows(n_directions, dim)
     n_blocks = -(-n_directions // rows)
     unit = score.blocks_per_unit(n_blocks, rows, sampler.is_tight(rows, dim), p)
-    return sampler, Layout(n_directions, rows, unit)
+    layout = Layout(n_directions, rows, unit)
+    if adaptive and layout.n_units == 1:
+        raise ValueError(
+            "`rtol` and `atol` need an error bar, so two or more independent blocks of directions; "
+            f"{n_directions} directions of {sampler!r} are one."
+        )
+    return sampler, layout
 
 
 def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
     """Estimate what is requested; the clouds were divided by `scale`."""
-    stream, seed = resolve_rng(rng, x.points)
     inputs = (x.points, y.points, x.weights, y.weights)
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
+    if rng is None and theta is not None and not request.score.needs_partner:
+        stream, seed = Stream.from_seed(0, x.points), None  # nothing is drawn
+    else:
+        stream, seed = resolve_rng(rng, x.points, traced=is_traced(*inputs))
     with full_precision(x.points):
         value, scores = differentiable(
             _compute,
@@ -108,23 +117,34 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         layout = _used(request.layout, scores)
         scores = detach(scores)
         _, stderr, dof = mean_and_stderr(scores, layout)
-    register_pytree(library(x.points))
-    xp = namespace(x.points)
+    register_estimates(library(x.points))
     return Estimate(
         name=request.name,
         p=request.p,
-        unit_value=value,
-        unit_stderr=xp.astype(stderr, x.dtype),
-        scale=scale,
-        dof=dof,
-        looks=len(request.looks),
         n_directions=layout.n_directions,
         n_blocks=layout.n_units,
-        directions=request.sampler,
+        # A tracer must not outlive its trace.
+        directions=_GIVEN_LATER if is_traced(theta) else request.sampler,
         seed=seed,
         converged=_meets_tolerance(request, scores, layout) if request.adaptive else None,
-        scores=scores,
+        _value=value,
+        _stderr=namespace(x.points).astype(stderr, x.dtype),
+        _scale=scale,
+        _dof=dof,
+        _looks=len(request.looks),
+        _no_error_bar=_why_no_error_bar(request, x.dim) if dof == 0 else "",
+        _scores=scores,
     )
+
+
+def _why_no_error_bar(request: Request, dim: int) -> str:
+    sampler, layout = request.sampler, request.layout
+    if sampler.why_no_error_bar:
+        return sampler.why_no_error_bar
+    if layout.unit_blocks > 1:
+        return "all of these directions price each other, so none is independent of the others"
+    block = sampler.block_rows(10**9, dim)
+    return f"one independent block; 8 blocks are {8 * block} directions, or fewer with a smaller `block_size`"
 
 
 def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
@@ -135,20 +155,18 @@ def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any,
 
 
 def _used(layout: Layout, scores: Array) -> Layout:
-    return layout.first(max(1, scores.shape[0] // layout.unit_rows))
+    """The layout of the directions that were scored: all of them, or the first units of an adaptive run."""
+    n = scores.shape[0]
+    return layout if n == layout.n_directions else layout.first(n // layout.unit_rows)
 
 
 def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -> Outcome:
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     orders: list[Array | None] = [None, None]
+    x, y = _centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
-    else:
-        # Differences of projections keep more digits when the clouds do not sit far from the origin.
-        centre = xp.mean(x.points, axis=-2, keepdims=True)
-        centre = xp.mean(xp.reshape(centre, (-1, x.dim)), axis=0)
-        x, y = replace(x, points=x.points - centre), replace(y, points=y.points - centre)
     parts: list[Array] = []
     totals: tuple[Array, ...] = ()
     done = 0
@@ -186,6 +204,22 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
 
 
+def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
+    """Clouds moved to the origin along coordinates in which x sits far from it.
+
+    Projections then keep more digits. The middle of the range does not depend on the order of rows, and clouds
+    that are not far away stay where they are, so that exact ties remain ties.
+    """
+    xp = namespace(x.points)
+    axis: int | tuple[int, ...] = -2 if x.batch == y.batch else tuple(range(x.points.ndim - 1))
+    low, high = (f(x.points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
+    middle = low / 2 + high / 2
+    centre = xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
+    if is_readable(centre) and not to_numpy(centre).any():
+        return x, y
+    return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
+
+
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
     spoil = unreadable_nan(theta)
@@ -199,7 +233,7 @@ def _check_underflow(request: Request, x: Cloud, y: Cloud, scores: Array) -> Non
     """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
     info = namespace(x.points).finfo(x.dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
-    if request.p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).min()) > tiny / eps:
+    if request.p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).mean(axis=0).min()) > tiny / eps:
         return
     first, second = (to_numpy(in_canonical_order(c)[1].points) for c in (x, y))
     if np.array_equal(first, second):
@@ -232,7 +266,8 @@ def _meets_tolerance(request: Request, scores: Array, layout: Layout) -> bool:
     mean, stderr = to_numpy(on_device[0]), to_numpy(on_device[1])
     half = student_quantile(0.95, on_device[2], len(request.looks)) * stderr
     distance = root(mean, request.p)
-    width = (root(mean + half, request.p) - root(mean - half, request.p)) / 2
+    # The root bends: what counts is the longer arm.
+    width = np.maximum(root(mean + half, request.p) - distance, distance - root(mean - half, request.p))
     allowed = np.maximum(request.atol or 0.0, (request.rtol or 0.0) * distance)
     return bool(np.all(width <= allowed))
 
@@ -248,8 +283,3 @@ def _progress(request: Request) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("directions", total=request.layout.n_directions)
         yield lambda rows: bar.advance(task, rows)
-
-
-def default_workers() -> int:
-    """As many threads as this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -45,8 +45,15 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
         if directions not in NAMED:
             raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
         return NAMED[directions]
+    if directions is None or isinstance(directions, type):
+        raise TypeError(
+            "`directions` must be a name, a sampler such as `osl.directions.Orthogonal()`, or an array "
+            f"(slices, dim); got {directions!r}."
+        )
     like = x.points if library(directions) is None else None
     theta = as_array("directions", directions, like=like)
+    if getattr(theta, "requires_grad", False):
+        raise ValueError("`directions` have no gradient here; pass `directions.detach()`.")
     check_same_library({"x": x.points, "directions": theta})
     theta = as_floating("directions", theta, common_dtype(x.points, theta))
     if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != x.dim:

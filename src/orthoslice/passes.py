@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,14 +26,18 @@ from orthoslice.arrays import (
     stream_index,
 )
 from orthoslice.cloud import Cloud
-from orthoslice.directions import Sampler
+from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.pricing import Draw, Priced
 from orthoslice.result import Layout
 from orthoslice.scores import Score
+from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
-_HOST_BYTES = 32_000_000
+_HOST_BYTES = 8_000_000
+
+# Projections; waking a thread takes about as long as working on this many.
+_WORTH_SHARING = 1 << 15
 
 
 class Task(NamedTuple):
@@ -83,32 +85,25 @@ class Passes:
             return self._run_traced(tasks, chunk)
         parts: list[Array] = []
         totals: tuple[Array, ...] = ()
-        for task, (scores, extra) in self._run_eager(tasks, chunk):
+        for scores, extra in self._run_eager(tasks, chunk):
             parts.append(scores)
             totals = add_totals(totals, extra)
-            self.advance(task.n_rows)
+            self.advance(scores.shape[0])
         return concat_rows(parts), totals
 
-    def _run_eager(self, tasks: list[Task], chunk: int) -> Iterator[tuple[Task, Priced]]:
+    def _run_eager(self, tasks: list[Task], chunk: int) -> Iterator[Priced]:
         """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
         workers = min(self.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
+        return ordered_map(self._work(tasks, chunk), workers)
+
+    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Priced]]:
         key, drawn = None, None
-        with ThreadPoolExecutor(workers) if workers > 1 else contextlib.nullcontext() as pool:
-            waiting: deque[tuple[Task, Future[Priced]]] = deque()
-            for task in tasks:
-                # Tasks that share blocks follow each other: a block is drawn once.
-                if drawn is None or key != task[:3]:
-                    key, drawn = task[:3], self._draw(task, task.block)
-                rows = slice(task.row, task.row + task.n_rows)
-                if pool is None:
-                    yield task, self._score(task, drawn, rows, chunk)
-                    continue
-                waiting.append((task, pool.submit(self._score, task, drawn, rows, chunk)))
-                if len(waiting) > workers:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            for task, future in waiting:
-                yield task, future.result()
+        for task in tasks:
+            # Tasks that share blocks follow each other: a block is drawn once.
+            if drawn is None or key != task[:3]:
+                key, drawn = task[:3], self._draw(task, task.block)
+            rows = slice(task.row, task.row + task.n_rows)
+            yield functools.partial(self._score, task, drawn, rows, chunk)
 
     def _run_traced(self, tasks: list[Task], chunk: int) -> Priced:
         """The same as loops of the compiled program: tasks of one shape share one loop."""
@@ -140,10 +135,13 @@ class Passes:
         index = stream_index(self.stream, block, task.n_blocks)
         rows = min(self.layout.block_rows, task.drawn_rows)
 
-        def draw(purpose: int) -> Directions:
-            return self.sampler.blocks(self.stream, index, rows, self.x.dim, self.x.dtype, purpose)
+        def draw(sampler: Sampler, purpose: int) -> Directions:
+            return sampler.blocks(self.stream, index, rows, self.x.dim, self.x.dtype, purpose)
 
-        return Drawn(draw(DIRECTIONS), draw(PRICES) if self.score.needs_partner else None)
+        # Given directions know no others like them.
+        other = IID() if isinstance(self.sampler, Given) else self.sampler
+        partner = draw(other, PRICES) if self.score.needs_partner else None
+        return Drawn(draw(self.sampler, DIRECTIONS), partner)
 
     def _score(self, task: Task, drawn: Drawn, rows: slice | Array, chunk: int) -> Priced:
         draw = Draw(
@@ -176,10 +174,15 @@ class Passes:
             per_row = batch * (narrow * 3 * (x.n + y.n) + 4 * 8 * pairs)
         else:
             per_row = batch * 8 * (x.n + y.n) * (6 if uniform else 12)
+        # Drawing a row takes a dozen numbers a coordinate.
+        per_row += 12 * 8 * self.sampler.ambient_dim(x.dim)
         room = self.memory // self.workers
+        rows = self.layout.n_directions
         if is_readable(x.points):
             room = min(room, _HOST_BYTES)
-        return int(max(1, room // per_row))
+            if self.workers > 1 and rows * (x.n + y.n) * batch > _WORTH_SHARING:
+                rows = -(-rows // self.workers)
+        return int(max(1, min(rows, room // per_row)))
 
 
 def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
-from orthoslice.arrays import Array, Wanted, add_totals, device, map_sum, namespace, scatter_add, wide_float
+from orthoslice.arrays import (
+    Array,
+    Operation,
+    Wanted,
+    add_totals,
+    device,
+    map_sum,
+    namespace,
+    scatter_add,
+    wide_float,
+)
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import Pairs, flat_index, gather_points, powered_norm, rank_pairs
+from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
 from orthoslice.directions.base import Directions
+from orthoslice.kernels import rows_refusal
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -62,16 +73,60 @@ def powered_slope(difference: Array, p: float) -> Array:
     return sign if p == 1 else p * xp.abs(difference) ** (p - 1) * sign
 
 
-def sorted_scores(px: Array, py: Array, p: float) -> Array:
-    """Costs on the line of uniform clouds `px (slices, ..., n)` and `py (slices, ..., m)`, `(slices, ...)`."""
+sorted_scores = Operation("sorted_scores")
+"""sorted_scores(px (slices, ..., n), py (slices, ..., m), p) -> (slices, ...): costs on the line.
+
+For clouds without weights. The projections may be overwritten.
+"""
+
+
+@sorted_scores.row("numba", lambda px, py, _: rows_refusal(px, py))
+def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
+    from orthoslice.kernels.sliced import score_projections
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
+
+
+@sorted_scores.row("reference", lambda *_: None)
+def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     xp = namespace(px)
     n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
-    px, py = xp.sort(px, axis=-1), xp.sort(py, axis=-1)
+    px, py = (xp.sort(a, axis=-1, stable=False) for a in (px, py))
     if n == m:
         return xp.sum(powered(px - py, p), axis=-1, dtype=wide) / n
     i, j, mass = rank_pairs(n, m, px)
     difference = xp.take(px, i, axis=-1) - xp.take(py, j, axis=-1)
     return xp.sum(mass * xp.astype(powered(difference, p), wide), axis=-1)
+
+
+sorted_slopes = Operation("sorted_slopes")
+"""sorted_slopes(px, py, p, factor) -> scores, slopes of px, slopes of py.
+
+`factor` times :func:`sorted_scores`, and its derivatives by every projection.
+"""
+
+
+@sorted_slopes.row("numba", lambda px, py, *_: rows_refusal(px, py))
+def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+    from orthoslice.kernels.sliced import slope_projections
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
+    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
+
+
+@sorted_slopes.row("reference", lambda *_: None)
+def _sorted_slopes(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+    xp = namespace(px)
+    pairs = couple_ranks(px, py)
+    difference = _differences(px, py, pairs)
+    slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), px.dtype)
+    return (
+        _weigh(factor * powered(difference, p), pairs),
+        _scatter_slopes(slopes, pairs.ix, px.shape[-1]),
+        _scatter_slopes(-slopes, pairs.iy, py.shape[-1]),
+    )
 
 
 def _differences(qx: Array, qy: Array, pairs: Pairs) -> Array:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from orthoslice.arrays import Array, detach, is_readable, is_traced, namespace, to_numpy
+from orthoslice.arrays import (
+    Array,
+    detach,
+    is_readable,
+    is_traced,
+    library,
+    namespace,
+    register_pytree,
+    to_numpy,
+)
 from orthoslice.directions import Sampler
 from orthoslice.options import is_real
 from orthoslice.scaling import times_power
@@ -72,9 +80,11 @@ def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array, int]:
         # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.
         gap = last_mean - xp.mean(whole_means, axis=0)
         return mean, max(w, last) * xp.abs(gap), 1
+    # A short last unit varies more than the others and says little of them: it is not counted.
+    dof = units - 1 if last >= w else units - 2
     a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
     spread = a * xp.sum((whole_means - mean) ** 2, axis=0) + b * (last_mean - mean) ** 2
-    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b)), units - 1
+    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b)), dof
 
 
 def student_quantile(level: float, dof: int, looks: int) -> float:
@@ -88,13 +98,13 @@ def student_quantile(level: float, dof: int, looks: int) -> float:
 
 def root(value: Array, p: float) -> Array:
     """max(value, 0)^(1/p), with a gradient of 0 at 0."""
-    if p == 1:
-        return value
     xp = namespace(value)
     # Written so that NaN counts as positive, and stays NaN.
     positive = ~(value <= 0)
     safe = xp.where(positive, value, xp.ones_like(value))
-    return xp.where(positive, safe ** (1 / p), xp.zeros_like(value))
+    result = xp.where(positive, safe if p == 1 else safe ** (1 / p), xp.zeros_like(value))
+    # NumPy's `where` makes arrays of what were scalars.
+    return result[()] if library(result) == "numpy" else result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,40 +128,47 @@ class Estimate:
 
     name: str
     p: float
-    unit_value: Array
-    unit_stderr: Array
-    scale: float
-    dof: int
-    looks: int
     n_directions: int
     n_blocks: int
     directions: Sampler
     seed: int | None
-    converged: bool | None = None
-    scores: Array | None = field(default=None)
-    """The score of every direction, `(n_directions, ...)`, in units of scale^p; not carried through pytrees."""
+    converged: bool | None
+    _value: Array
+    _stderr: Array
+    _scale: float
+    """The values above are in units of scale^p, so that they fit their type whatever the clouds' units are."""
+    _dof: int
+    _looks: int
+    _no_error_bar: str
+    """Why there is none, where there is none."""
+    _scores: Array | None = None
 
     @property
     def value(self) -> Array:
-        return self._powered(self.unit_value)
+        return self._powered(self._value)
+
+    @property
+    def scores(self) -> Array | None:
+        """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
+        return None if self._scores is None else self._powered(self._scores)
 
     @property
     def stderr(self) -> Array:
-        return self._powered(self.unit_stderr)
+        return self._powered(self._stderr)
 
     @property
     def distance(self) -> Array:
-        return self._scaled(root(self.unit_value, self.p))
+        return self._scaled(root(self._value, self.p))
 
     @property
     def distance_stderr(self) -> Array:
         """Standard error of `distance`, by the slope of the root."""
-        xp = namespace(self.unit_value)
-        distance = root(detach(self.unit_value), self.p)
+        xp = namespace(self._value)
+        distance = root(detach(self._value), self.p)
         apart = distance != 0
         slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - self.p) / self.p
         # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
-        return self._scaled(self.unit_stderr * xp.where(apart, slope, xp.ones_like(slope)))
+        return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p^p or PW_p^p, by Student's t on the means of independent blocks.
@@ -159,13 +176,13 @@ class Estimate:
         After adaptive stopping it is widened for the repeated looks.
         """
         half = self._half_width(level)
-        value = detach(self.unit_value)
+        value = detach(self._value)
         return self._powered(value - half), self._powered(value + half)
 
     def distance_interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p or PW_p: the roots of :meth:`interval`."""
         half = self._half_width(level)
-        value = detach(self.unit_value)
+        value = detach(self._value)
         low, high = (root(v, self.p) for v in (value - half, value + half))
         return self._scaled(low), self._scaled(high)
 
@@ -173,47 +190,35 @@ class Estimate:
         if not (is_real(level) and 0 < level < 1):
             raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
         self._check_read()
-        return student_quantile(level, self.dof, self.looks) * self.unit_stderr
+        return student_quantile(level, self._dof, self._looks) * self._stderr
 
     def _scaled(self, quantity: Array) -> Array:
-        return quantity if self.scale == 1 else quantity * self.scale
+        return quantity if self._scale == 1 else quantity * self._scale
 
     def _powered(self, quantity: Array) -> Array:
-        return times_power(quantity, self.scale, self.p)
+        return times_power(quantity, self._scale, self.p)
 
     def _check_read(self) -> None:
         """On an accelerator values could not be checked before; now they are read anyway."""
-        if is_traced(self.unit_value) or is_readable(self.unit_value):
+        if is_traced(self._value) or is_readable(self._value):
             return
-        if not bool(namespace(self.unit_value).all(namespace(self.unit_value).isfinite(self.unit_value))):
+        if not bool(namespace(self._value).all(namespace(self._value).isfinite(self._value))):
             raise ValueError(
                 "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, negative or "
                 "unnormalised weights, or rows that are not of unit length."
             )
 
-    @property
-    def _no_error_bar(self) -> str:
-        if self.directions.name == "given":
-            return "no error bar: nothing is known of how the given directions were drawn"
-        if self.directions.name == "stratified":
-            return "no error bar: stratified directions are one block; repeat with other seeds for one"
-        rows = max(1, self.n_directions // max(self.n_blocks, 1))
-        return (
-            f"no error bar: one independent block of {rows} directions; "
-            f"ask for n_directions >= {2 * rows} (8 blocks: {8 * rows}), or leave it out"
-        )
-
     def __repr__(self) -> str:
         repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
         head = f"{self.name}_{self.p:g}"
-        if is_traced(self.unit_value):
+        if is_traced(self._value):
             return f"Estimate({head}: traced; {repeat})"
         self._check_read()
-        if self.unit_value.ndim:
-            return f"Estimate({head}: a batch of shape {tuple(self.unit_value.shape)}; {repeat})"
+        if self._value.ndim:
+            return f"Estimate({head}: a batch of shape {tuple(self._value.shape)}; {repeat})"
         distance = float(to_numpy(self.distance))
-        if self.dof == 0:
-            error = f" ({self._no_error_bar})"
+        if self._dof == 0:
+            error = f" (no error bar: {self._no_error_bar})"
         else:
             low, high = (float(to_numpy(v)) for v in self.distance_interval())
             error = f", 95% interval [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
@@ -222,35 +227,17 @@ class Estimate:
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    leaves = ("unit_value", "unit_stderr")
+    leaves = ("_value", "_stderr")
     static = tuple(
-        (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "scores")
+        (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "_scores")
     )
-    return (estimate.unit_value, estimate.unit_stderr), static
+    return (estimate._value, estimate._stderr), static
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    return Estimate(unit_value=leaves[0], unit_stderr=leaves[1], **dict(static))
+    return Estimate(_value=leaves[0], _stderr=leaves[1], **dict(static))
 
 
-_REGISTERED: set[str] = set()
-
-
-def register_pytree(kind: str | None) -> None:
-    """Let JAX and torch look inside an `Estimate`; called when one is first made from their arrays."""
-    if kind in _REGISTERED or kind not in ("jax", "torch"):
-        return
-    _REGISTERED.add(kind)
-    if kind == "jax":
-        sys.modules["jax"].tree_util.register_pytree_node(Estimate, _flatten, _unflatten)
-    else:
-        from torch.utils import _pytree  # torch has no public name for it yet
-
-        _pytree.register_pytree_node(
-            Estimate, _flatten_for_torch, lambda leaves, static: _unflatten(static, leaves)
-        )
-
-
-def _flatten_for_torch(estimate: Estimate) -> tuple[list[Array], tuple[Any, ...]]:
-    leaves, static = _flatten(estimate)
-    return list(leaves), static
+def register_estimates(kind: str | None) -> None:
+    """Make estimates pytrees of an array library; their values are leaves, the rest is static."""
+    register_pytree(kind, Estimate, _flatten, _unflatten)

@@ -25,9 +25,9 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     """
     if not (is_readable(x.points) and is_readable(y.points)):
         return x, y, 1.0
-    # No two points are further apart than this.
-    diameter = 2 * math.sqrt(x.dim) * max(largest_magnitude(c.points) / 2 for c in (x, y))
-    reach = 0.0 if diameter == 0 else math.log2(diameter) + 1
+    largest = max(largest_magnitude(c.points) for c in (x, y))
+    # No two points are further apart than 2**reach.
+    reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
     # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
     if 2 * p * abs(reach) < 0.75 * math.log2(float(namespace(x.points).finfo(x.dtype).max)):
         return x, y, 1.0

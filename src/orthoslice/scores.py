@@ -22,6 +22,7 @@ from orthoslice.pricing import (
     price_in_space,
     price_on_lines,
     sorted_scores,
+    sorted_slopes,
 )
 
 POOL_ROWS = 32
@@ -53,8 +54,12 @@ class Sliced(Score):
         directions = draw.directions
         px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
-        if x.weights is None and y.weights is None and not any(wanted):
-            return factor * sorted_scores(px, py, p), ()
+        if x.weights is None and y.weights is None:
+            if not any(wanted):
+                return factor * sorted_scores(px, py, p), ()
+            scores, *slopes = sorted_slopes(px, py, p, factor)
+            sides = zip(slopes, wanted, strict=False)
+            return scores, tuple(directions.adjoint(side, draw.rows) for side, want in sides if want)
         pairs = couple(px, py, x, y, draw.y_first)
         return price_on_lines(x, y, p, pairs, px, py, draw, directions, factor, wanted)
 

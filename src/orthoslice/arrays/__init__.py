@@ -18,6 +18,7 @@ from orthoslice.arrays.namespace import (
     wide_int,
 )
 from orthoslice.arrays.operations import (
+    Operation,
     add_totals,
     concat_rows,
     lexsort_rows,
@@ -25,6 +26,7 @@ from orthoslice.arrays.operations import (
     scatter_add,
     walsh_hadamard,
 )
+from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
 from orthoslice.arrays.stream import DIRECTIONS, PRICES, Stream, normals, signs
 
@@ -35,6 +37,7 @@ __all__ = [
     "Array",
     "DType",
     "Namespace",
+    "Operation",
     "Outcome",
     "Stream",
     "Wanted",
@@ -52,6 +55,7 @@ __all__ = [
     "map_sum",
     "namespace",
     "normals",
+    "register_pytree",
     "resolve_rng",
     "scatter_add",
     "signs",

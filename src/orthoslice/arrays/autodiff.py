@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from orthoslice.arrays.namespace import Array, library, namespace
 
 Wanted: TypeAlias = tuple[bool, ...]
@@ -71,6 +73,14 @@ def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], traili
     return xp.reshape(total, shape)
 
 
+def _no_gradient(constant: Array) -> Any:
+    """Integers have no gradient; what is constant but could have one (directions) is marked, not zero."""
+    jax = sys.modules["jax"]
+    if jax.numpy.issubdtype(constant.dtype, jax.numpy.floating):
+        return jax.numpy.full_like(constant, float("nan"))
+    return np.zeros(constant.shape, dtype=jax.dtypes.float0)
+
+
 @functools.lru_cache(maxsize=256)
 def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...], compilable: bool) -> Any:
     jax = sys.modules["jax"]
@@ -82,15 +92,15 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
 
     def forward(inputs: Any, constants: Any) -> Any:
         outcome = compute(request, inputs, constants, tuple(a is not None for a in inputs))
-        return (outcome.value, outcome.extra), (inputs, outcome.gradients)
+        return (outcome.value, outcome.extra), (inputs, constants, outcome.gradients)
 
     def backward(saved: Any, cotangents: Any) -> Any:
-        inputs, gradients = saved
+        inputs, constants, gradients = saved
         pulled = tuple(
             None if a is None else _pull_back(cotangents[0], g, a.shape, k).astype(a.dtype)
             for a, g, k in zip(inputs, gradients, trailing, strict=True)
         )
-        return pulled, None
+        return pulled, jax.tree.map(_no_gradient, constants)
 
     primal.defvjp(forward, backward)
     return jax.jit(primal) if compilable else primal

@@ -15,13 +15,29 @@ Namespace: TypeAlias = Any
 DType: TypeAlias = Any
 
 
+# Asked a hundred times a call, and the answer depends on the type alone.
+_NAMESPACES: dict[type, Namespace] = {}
+_LIBRARIES: dict[type, str | None] = {}
+
+
 def namespace(*arrays: Array) -> Namespace:
-    """The array-API namespace shared by the arrays that are not None."""
-    return compat.array_namespace(*[a for a in arrays if a is not None])
+    """The array-API namespace of the first array that is not None; inputs were checked to share theirs."""
+    array = next(a for a in arrays if a is not None)
+    kind = type(array)
+    if kind not in _NAMESPACES:
+        _NAMESPACES[kind] = compat.array_namespace(array)
+    return _NAMESPACES[kind]
 
 
 def library(array: object) -> str | None:
     """Name of the array library that `array` belongs to, or None if it belongs to none we support."""
+    kind = type(array)
+    if kind not in _LIBRARIES:
+        _LIBRARIES[kind] = _find_library(array)
+    return _LIBRARIES[kind]
+
+
+def _find_library(array: object) -> str | None:
     if compat.is_numpy_array(array):
         return "numpy"
     if compat.is_torch_array(array):

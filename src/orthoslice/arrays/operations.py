@@ -117,20 +117,16 @@ def _scatter_jax(values: Array, index: Array, size: int) -> Array:
     return namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype).at[index].add(values)
 
 
-@scatter_add.row("cupy", _only("cupy"))
-def _scatter_cupy(values: Array, index: Array, size: int) -> Array:
-    total = namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype)
-    sys.modules["cupyx"].scatter_add(total, index, values)
-    return total
-
-
 lexsort_rows = Operation("lexsort_rows")
-"""lexsort_rows(points (n, dim)) -> (n,): the order of the rows, first coordinate first."""
+"""lexsort_rows(points (clouds, n, dim)) -> (clouds, n): the order of the points, first coordinate first."""
 
 
 @lexsort_rows.row("host", lambda points: None if is_readable(points) else "it takes arrays in host memory")
 def _lexsort_host(points: Array) -> Array:
-    table = to_numpy(points)
+    return namespace(points).asarray(np.stack([_lexsort_table(table) for table in to_numpy(points)]))
+
+
+def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     dim = table.shape[1]
     columns = 1
     while True:
@@ -138,29 +134,33 @@ def _lexsort_host(points: Array) -> Array:
         order = np.lexsort(table[:, columns - 1 :: -1].T if columns < dim else table[:, ::-1].T)
         ordered = table[order, :columns]
         if columns >= dim or not np.any(np.all(ordered[1:] == ordered[:-1], axis=1)):
-            return namespace(points).asarray(order)
+            return order
         columns = min(2 * columns, dim)
 
 
 @lexsort_rows.row("jax", _only("jax"))
 def _lexsort_jax(points: Array) -> Array:
     jax = sys.modules["jax"]
-    dim = points.shape[1]
+    n, dim = points.shape[1:]
 
-    def refine(step: Array, order: Array) -> Array:
-        # A loop of the compiled program: one sort in its code, whatever the dimension.
-        column = jax.lax.dynamic_index_in_dim(points, dim - 1 - step, axis=1, keepdims=False)
-        return order[jax.numpy.argsort(column[order], stable=True)]
+    def order_one(cloud: Array) -> Array:
+        def refine(step: Array, order: Array) -> Array:
+            # A loop of the compiled program: one sort in its code, whatever the dimension.
+            column = jax.lax.dynamic_index_in_dim(cloud, dim - 1 - step, axis=1, keepdims=False)
+            return order[jax.numpy.argsort(column[order], stable=True)]
 
-    return jax.lax.fori_loop(0, dim, refine, jax.numpy.arange(points.shape[0]))
+        return jax.lax.fori_loop(0, dim, refine, jax.numpy.arange(n))
+
+    return jax.vmap(order_one)(points)
 
 
 @lexsort_rows.row("passes", lambda points: None)
 def _lexsort_passes(points: Array) -> Array:
     xp = namespace(points)
-    order = xp.argsort(points[:, -1], stable=True)
-    for column in range(points.shape[1] - 2, -1, -1):
-        order = xp.take(order, xp.argsort(xp.take(points[:, column], order), stable=True))
+    order = xp.argsort(points[:, :, -1], axis=1, stable=True)
+    for column in range(points.shape[2] - 2, -1, -1):
+        keys = xp.take_along_axis(points[:, :, column], order, axis=1)
+        order = xp.take_along_axis(order, xp.argsort(keys, axis=1, stable=True), axis=1)
     return order
 
 

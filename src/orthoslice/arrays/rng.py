@@ -17,20 +17,20 @@ RNG: TypeAlias = Any
 """int, NumPy SeedSequence or Generator, torch Generator, JAX key, or None for fresh entropy."""
 
 
-def resolve_rng(rng: RNG, like: Array) -> tuple[Stream, int | None]:
+def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, int | None]:
     """A key beside `like`, and the integer that repeats it (None where the key is traced).
 
     No global random state is read or changed; a generator that is passed in moves on.
     """
     if library(rng) == "jax":
         return _from_jax_key(rng, like)
-    seed = _integer_seed(rng, like)
+    seed = _integer_seed(rng, traced)
     return Stream.from_seed(seed, like), seed
 
 
-def _integer_seed(rng: RNG, like: Array) -> int:
+def _integer_seed(rng: RNG, traced: bool) -> int:
     if rng is None:
-        if is_traced(like):
+        if traced:
             raise ValueError(
                 "`rng` must be given under tracing: `None` would draw once, when the function is compiled, and "
                 "repeat those directions at every call. Pass an integer or a JAX key."

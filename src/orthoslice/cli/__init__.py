@@ -38,6 +38,15 @@ def demo(
     ] = Output.auto,
 ) -> None:
     """Compare images of two handwritten digits: SW, PW, their intervals, and bounds on W."""
+    try:
+        title, rows = _compare_digits(first, second, p, seed)
+    except (ValueError, TypeError, OverflowError) as error:
+        Console(stderr=True).print(f"[red]Error:[/red] {error}")
+        raise typer.Exit(2) from None
+    _render(rows, title, output)
+
+
+def _compare_digits(first: int, second: int, p: float, seed: int) -> tuple[str, list[dict[str, Any]]]:
     import orthoslice as osl
     from orthoslice.datasets import digits
 
@@ -66,7 +75,7 @@ def demo(
             "how": "certain bounds",
         },
     )
-    _render(rows, f"Digit {first} {x.shape} against digit {second} {y.shape}", output)
+    return f"Digit {first} {x.shape} against digit {second} {y.shape}", rows
 
 
 def _render(rows: list[dict[str, Any]], title: str, output: Output) -> None:

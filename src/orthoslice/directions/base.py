@@ -75,6 +75,8 @@ class Sampler(abc.ABC):
     """
 
     name: ClassVar[str]
+    why_no_error_bar: ClassVar[str] = ""
+    """For samplers whose draw is one block, however many directions there are."""
 
     @abc.abstractmethod
     def block_rows(self, n_directions: int, dim: int) -> int:

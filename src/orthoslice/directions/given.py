@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from orthoslice.arrays import Array, DType, Stream, namespace
-from orthoslice.directions.base import DenseDirections, Sampler
+import numpy as np
+
+from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, to_numpy
+from orthoslice.directions.base import DenseDirections, Sample, Sampler
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -30,6 +32,7 @@ class Given(Sampler):
 
     theta: Any
     name: ClassVar[str] = "given"
+    why_no_error_bar: ClassVar[str] = "nothing is known of how the given directions were drawn"
 
     def block_rows(self, n_directions: int, dim: int) -> int:
         return n_directions
@@ -39,7 +42,20 @@ class Given(Sampler):
 
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
         theta: Array = self.theta
-        return DenseDirections(namespace(theta).astype(theta, dtype))
+        return DenseDirections(theta if theta.dtype == dtype else namespace(theta).astype(theta, dtype))
+
+    def blocks(
+        self, stream: Stream, index: Array, rows: int, dim: int, dtype: DType, purpose: int = DIRECTIONS
+    ) -> DenseDirections:
+        # There is one block, and nothing random about it.
+        return self.draw(stream, rows, dim, dtype)
+
+    def sample(self, n_directions: int, dim: int, rng: RNG = None) -> Sample:
+        """The first rows, as NumPy arrays."""
+        theta = to_numpy(self.theta)
+        if n_directions > theta.shape[0] or dim != theta.shape[1]:
+            raise ValueError(f"There are directions of shape {theta.shape}; got {n_directions} of dim {dim}.")
+        return Sample(theta[:n_directions], np.zeros(n_directions, dtype=np.int32))
 
     def __repr__(self) -> str:
-        return f"Given(theta of shape {tuple(self.theta.shape)})"
+        return "Given(traced)" if self.theta is None else f"Given(theta of shape {tuple(self.theta.shape)})"

@@ -84,6 +84,7 @@ class Stratified(Sampler):
     regions: Regions = field(init=False)
     cost: np.ndarray[Any, Any] = field(init=False)
     name: ClassVar[str] = "stratified"
+    why_no_error_bar: ClassVar[str] = "stratified directions are one block; repeat with other seeds"
 
     def __post_init__(self) -> None:
         # Checks of input know samplers, so they import this package.

@@ -1,0 +1,243 @@
+"""Costs on the line: sort, match and add up in one go, for uniform clouds in host memory.
+
+Every kernel stands beside a plain reference: `orthoslice.pricing.sorted_scores` for the scores,
+`numpy.argsort(kind="stable")` for the orders, and the gathered differences of `price_on_lines` for the slopes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.sorting import (
+    LANES,
+    decode,
+    encode,
+    passes,
+    sort_columns,
+    sort_indexed,
+    sort_keys,
+)
+
+# Crossovers, measured on Zen 4 and Python 3.11: rows that NumPy sorts within vector registers, then rows for
+# which a sorting network beats the radix sort.
+LONGEST_SIMD = 512
+LONGEST_COLUMN = 2500
+
+
+@compiled
+def _cost(a: Any, b: Any, p: Any) -> Any:
+    difference = np.float64(a - b)
+    if p == 2.0:
+        return difference * difference
+    if p == 1.0:
+        return abs(difference)
+    return abs(difference) ** p
+
+
+@compiled
+def _slope(a: Any, b: Any, p: Any) -> Any:
+    difference = np.float64(a - b)
+    if p == 2.0:
+        return 2.0 * difference
+    sign = np.sign(difference)
+    return sign if p == 1.0 else p * abs(difference) ** (p - 1.0) * sign
+
+
+@compiled
+def _add_costs(row_a: Any, row_b: Any, mass: Any, p: Any, scores: Any) -> None:
+    if p == 2.0:
+        for k in range(row_a.size):
+            difference = np.float64(row_a[k] - row_b[k])
+            scores[k] += mass * (difference * difference)
+    else:
+        for k in range(row_a.size):
+            scores[k] += mass * _cost(row_a[k], row_b[k], p)
+
+
+@compiled
+def _score_columns(a: Any, b: Any, p: Any, scores: Any) -> None:
+    """Costs of the columns of `a (n, LANES)` against those of `b (m, LANES)`; sorts both."""
+    sort_columns(a, a)
+    sort_columns(b, b)
+    n, m = a.shape[0], b.shape[0]
+    scores[:] = 0.0
+    i, j, left_i, left_j = 0, 0, m, n
+    # Each point of a weighs m and each of b weighs n, in units of 1 / (n m).
+    while i < n:
+        mass = min(left_i, left_j)
+        _add_costs(a[i], b[j], np.float64(mass), p, scores)
+        left_i -= mass
+        left_j -= mass
+        if left_i == 0:
+            i, left_i = i + 1, m
+        if left_j == 0:
+            j, left_j = j + 1, n
+    for k in range(scores.size):
+        scores[k] /= np.float64(n) * np.float64(m)
+
+
+@compiled
+def _cost_rows(a: Any, b: Any, p: Any, scores: Any) -> None:
+    """Costs of the sorted rows of `a (slices, n)` against those of `b (slices, m)`."""
+    for s in range(a.shape[0]):
+        scores[s] = _cost_row(a[s], b[s], p)
+
+
+@compiled
+def _cost_row(a: Any, b: Any, p: Any) -> Any:
+    n, m = a.size, b.size
+    total = 0.0
+    if n == m:
+        for k in range(n):
+            total += _cost(a[k], b[k], p)
+        return total / n
+    i, j, left_i, left_j = 0, 0, m, n
+    while i < n:
+        mass = min(left_i, left_j)
+        total += mass * _cost(a[i], b[j], p)
+        left_i -= mass
+        left_j -= mass
+        if left_i == 0:
+            i, left_i = i + 1, m
+        if left_j == 0:
+            j, left_j = j + 1, n
+    return total / np.float64(n) / np.float64(m)
+
+
+@compiled
+def _sorted_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
+    encode(bits, keys, starts)
+    ordered = sort_keys(keys, spare, starts)
+    decode(ordered)
+    return ordered
+
+
+@compiled
+def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, n_digits: Any) -> None:
+    """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, given as bits."""
+    n, m = a.shape[1], b.shape[1]
+    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
+    work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
+    for s in range(a.shape[0]):
+        row_a = _sorted_row(a[s], work_a, spare_a, starts).view(floats.dtype)
+        row_b = _sorted_row(b[s], work_b, spare_b, starts).view(floats.dtype)
+        scores[s] = _cost_row(row_a, row_b, p)
+
+
+@compiled
+def _ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+    encode(bits, keys, starts)
+    for k in range(index.size):
+        index[k] = k
+    ordered, places = sort_indexed(keys, spare, index, spare_index, starts)
+    decode(ordered)
+    return ordered, places
+
+
+@compiled
+def _slope_rows(
+    a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any, n_digits: Any
+) -> None:
+    """As `_score_rows`, and the derivatives of `factor * score` by every projection."""
+    n, m = a.shape[1], b.shape[1]
+    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
+    work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
+    place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
+    unit = 1.0 / np.float64(n) / np.float64(m)
+    for s in range(a.shape[0]):
+        keys_a, at_a = _ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts)
+        keys_b, at_b = _ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts)
+        row_a, row_b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
+        slopes_a[s, :] = 0.0
+        slopes_b[s, :] = 0.0
+        total = 0.0
+        i, j, left_i, left_j = 0, 0, m, n
+        while i < n:
+            mass = min(left_i, left_j)
+            total += mass * _cost(row_a[i], row_b[j], p)
+            pull = factor * unit * mass * _slope(row_a[i], row_b[j], p)
+            slopes_a[s, at_a[i]] += pull
+            slopes_b[s, at_b[j]] -= pull
+            left_i -= mass
+            left_j -= mass
+            if left_i == 0:
+                i, left_i = i + 1, m
+            if left_j == 0:
+                j, left_j = j + 1, n
+        scores[s] = factor * unit * total
+
+
+@compiled
+def _order_rows(a: Any, index: Any, n_digits: Any) -> None:
+    n = a.shape[1]
+    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    keys, spare = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
+    place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    for s in range(a.shape[0]):
+        _, found = _ordered_row(a[s], keys, spare, place, rest, starts)
+        for k in range(n):
+            index[s, k] = found[k]
+
+
+def _bits(a: Any) -> Any:
+    """Rows as unsigned integers of the same width."""
+    return np.ascontiguousarray(a).view(np.uint32 if a.itemsize == 4 else np.uint64)
+
+
+def score_projections(px: Any, py: Any, p: float) -> Any:
+    """Costs on the line of `px (slices, n)` against `py (slices, m)`, float64 `(slices,)`; may sort them.
+
+    Examples
+    --------
+    >>> score_projections(np.array([[3.0, 1.0]]), np.array([[2.0, 5.0]]), 1.0).tolist()
+    [1.5]
+    """
+    scores = np.empty(px.shape[0])
+    longest = max(px.shape[1], py.shape[1])
+    if longest <= LONGEST_SIMD:
+        px.sort(axis=-1)
+        py.sort(axis=-1)
+        _cost_rows(px, py, p, scores)
+    elif longest <= LONGEST_COLUMN:
+        wide = np.empty(LANES)
+        for first in range(0, px.shape[0], LANES):
+            count = min(LANES, px.shape[0] - first)
+            a, b = (_as_columns(projections[first : first + count]) for projections in (px, py))
+            _score_columns(a, b, p, wide)
+            scores[first : first + count] = wide[:count]
+    else:
+        _score_rows(_bits(px), _bits(py), p, scores, np.empty(0, dtype=px.dtype), passes(px.dtype))
+    return scores
+
+
+def _as_columns(rows: Any) -> Any:
+    columns = np.zeros((rows.shape[1], LANES), dtype=rows.dtype)
+    columns[:, : rows.shape[0]] = rows.T
+    return columns
+
+
+def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
+    """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
+    scores = np.empty(px.shape[0])
+    slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
+    _slope_rows(_bits(px), _bits(py), p, factor, scores, *slopes, passes(px.dtype))
+    return scores, *slopes
+
+
+def order_projections(projections: Any) -> Any:
+    """The stable order of every row of `projections (slices, n)`, as int64.
+
+    Examples
+    --------
+    >>> order_projections(np.array([[2.0, -1.0, 2.0, 0.0]])).tolist()
+    [[1, 3, 0, 2]]
+    """
+    index = np.empty(projections.shape, dtype=np.int64)
+    _order_rows(_bits(projections), index, passes(projections.dtype))
+    return index

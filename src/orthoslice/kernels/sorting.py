@@ -1,0 +1,133 @@
+"""Sorting many short or a few long rows of floating-point numbers.
+
+Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares two
+whole rows of the buffer, which is vector code whatever the numbers are. Long rows are sorted one by one, by
+radix, 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.kernels._compile import compiled
+
+DIGIT_BITS = 11
+BUCKETS = 1 << DIGIT_BITS
+
+
+LANES = 64
+"""Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
+
+
+@compiled
+def sort_columns(buffer: Any, same: Any) -> None:
+    """Sort every column of `buffer (n, LANES)` in place: Batcher's merge exchange (Knuth, 5.2.2 M).
+
+    `same` is the same buffer again. Two names let the compiler check once that rows do not overlap.
+
+    Examples
+    --------
+    >>> a = np.zeros((3, LANES))
+    >>> a[:, 0] = 3, 1, 2
+    >>> sort_columns(a, a)
+    >>> a[:, 0].tolist()
+    [1.0, 2.0, 3.0]
+    """
+    n = buffer.shape[0]
+    top = 1
+    while 2 * top < n:
+        top *= 2
+    p = top if n > 1 else 0
+    while p > 0:
+        q, r, d = top, 0, p
+        while True:
+            for first in range(r, n - d, 2 * p):
+                for i in range(first, min(first + p, n - d)):
+                    for k in range(LANES):
+                        low, high = buffer[i, k], same[i + d, k]
+                        buffer[i, k] = low if low < high else high
+                        same[i + d, k] = high if low < high else low
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+
+
+@compiled
+def encode(bits: Any, keys: Any, starts: Any) -> None:
+    """Unsigned keys in the order of the floating-point numbers whose bits are given.
+
+    Also counts where the keys of each digit begin, `starts (digits, BUCKETS)`, in the same reading.
+    """
+    unsigned = bits.dtype.type
+    top = unsigned(1) << unsigned(8 * bits.itemsize - 1)
+    mask, w = unsigned(BUCKETS - 1), unsigned(DIGIT_BITS)
+    starts[:, :] = 0
+    for k in range(bits.size):
+        # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
+        # Minus zero counts as zero, as it does to a comparison.
+        key = ~bits[k] if bits[k] > top else bits[k] | top
+        keys[k] = key
+        # Written out: a loop over the digits here costs as much as the sorting.
+        starts[0, key & mask] += 1
+        starts[1, (key >> w) & mask] += 1
+        starts[2, (key >> (w + w)) & mask] += 1
+        if starts.shape[0] == 6:
+            key = key >> (w + w + w)
+            starts[3, key & mask] += 1
+            starts[4, (key >> w) & mask] += 1
+            starts[5, (key >> (w + w)) & mask] += 1
+    for d in range(starts.shape[0]):
+        total = starts.dtype.type(0)
+        for digit in range(BUCKETS):
+            count = starts[d, digit]
+            starts[d, digit] = total
+            total += count
+
+
+@compiled
+def decode(keys: Any) -> None:
+    """Undo :func:`encode` in place."""
+    top = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
+    for k in range(keys.size):
+        keys[k] = keys[k] ^ top if keys[k] & top else ~keys[k]
+
+
+@compiled
+def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
+    """Sort encoded keys by radix; returns whichever of the two arrays holds them in the end."""
+    mask = keys.dtype.type(BUCKETS - 1)
+    for d in range(starts.shape[0]):
+        shift = keys.dtype.type(DIGIT_BITS * d)
+        for k in range(keys.size):
+            key = keys[k]
+            digit = (key >> shift) & mask
+            spare[starts[d, digit]] = key
+            starts[d, digit] += 1
+        keys, spare = spare, keys
+    return keys
+
+
+@compiled
+def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+    """Sort encoded keys and carry their indices along; returns the arrays that hold both in the end."""
+    mask = keys.dtype.type(BUCKETS - 1)
+    for d in range(starts.shape[0]):
+        shift = keys.dtype.type(DIGIT_BITS * d)
+        for k in range(keys.size):
+            key = keys[k]
+            digit = (key >> shift) & mask
+            place = starts[d, digit]
+            spare[place] = key
+            spare_index[place] = index[k]
+            starts[d, digit] += 1
+        keys, spare = spare, keys
+        index, spare_index = spare_index, index
+    return keys, index
+
+
+def passes(dtype: np.dtype[Any]) -> int:
+    """How many digits a key of this floating type has: 3 for float32, 6 for float64."""
+    return -(-8 * dtype.itemsize // DIGIT_BITS)
