@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers import BACKENDS, Backend
+from helpers import BACKENDS, Backend, bridge_torch
 
 # Deterministic examples: a failure on one machine fails on the next.
 from hypothesis import settings
@@ -19,9 +19,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
     """An array library: how to make its arrays and how to read them."""
-    return BACKENDS[request.param]()
+    backend = BACKENDS[request.param]()
+    bridge_torch(monkeypatch, backend.bridged)
+    return backend
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 FULL = bool(os.environ.get("ORTHOSLICE_FULL_TESTS"))
 
@@ -19,6 +21,8 @@ class Backend:
     numpy: Callable[[Any], np.ndarray]
     wide: bool
     """Whether float64 arrays stay float64."""
+    bridged: bool = True
+    """Whether torch tensors may be worked on as NumPy arrays."""
 
     def tolerance(self, n: int = 1) -> dict[str, float]:
         """For answers that agree up to rounding: a modest multiple of the accuracy of sums over n terms."""
@@ -43,6 +47,11 @@ def _torch() -> Backend:
     return Backend("torch", torch.asarray, lambda a: a.detach().numpy(), True)
 
 
+def _torch_native() -> Backend:
+    """Torch's own functions, which other devices go through."""
+    return replace(_torch(), name="torch_native", bridged=False)
+
+
 def _jax() -> Backend:
     import jax.numpy as jnp
 
@@ -54,8 +63,15 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "numpy": _numpy,
     "array_api_strict": _strict,
     "torch": _torch,
+    "torch_native": _torch_native,
     "jax": _jax,
 }
+
+
+def bridge_torch(monkeypatch: pytest.MonkeyPatch, bridged: bool) -> None:
+    """Work on torch tensors as NumPy arrays, or with torch's own functions."""
+    # By its full name: the package has a function called `namespace` too.
+    monkeypatch.setattr(sys.modules["orthoslice.arrays.namespace"], "BRIDGE_TORCH", bridged)
 
 
 def unit_rows(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:

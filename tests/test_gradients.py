@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import weights
+from helpers import bridge_torch, weights
 
 import orthoslice as osl
 
@@ -44,11 +44,15 @@ def finite_difference(
     return float(values[0] - values[1]) / 2e-6
 
 
+@pytest.mark.parametrize("bridge", [True, False])
 @pytest.mark.parametrize("kind", ["equal", "unequal", "weighted", "batch"])
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3])
 @pytest.mark.parametrize("score", SCORES)
-def test_torch_gradients(score: str, p: float, kind: str) -> None:
+def test_torch_gradients(
+    score: str, p: float, kind: str, bridge: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gradient of the summed distance by every input, along a random move of each."""
+    bridge_torch(monkeypatch, bridge)
     inputs = problem(kind)
     tensors = {k: torch.tensor(v, requires_grad=True) for k, v in inputs.items()}
     distance(score, **tensors, p=p).distance.sum().backward()

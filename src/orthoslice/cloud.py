@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Cloud:
 
     points: Array
     weights: Array | None = None
+    largest: float | None = None
+    """The largest magnitude of a coordinate, where it was looked up."""
 
     @property
     def n(self) -> int:
@@ -64,14 +67,14 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     clouds = []
     for name in ("x", "y"):
         points = as_floating(name, named[name], dtype)
-        _check_points(name, points)
+        largest = _check_points(name, points)
         weights = named.get(f"{name}_weights")
         if weights is not None:
             weights = _check_weights(f"{name}_weights", weights, name, points)
             points, weights = _share_batch(name, points, weights)
             if _is_uniform(weights):
                 weights = None
-        clouds.append(Cloud(points, weights))
+        clouds.append(Cloud(points, weights, largest))
     if clouds[0].dim != clouds[1].dim:
         raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
     try:
@@ -123,7 +126,7 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     batch = (*(1,) * (axes - len(cloud.batch)), *cloud.batch)
     points = xp.reshape(cloud.points, (*batch, cloud.n, cloud.dim))
     weights = None if cloud.weights is None else xp.reshape(cloud.weights, (*batch, cloud.n))
-    return Cloud(points, weights)
+    return Cloud(points, weights, cloud.largest)
 
 
 def as_array(name: str, value: Any, like: Array | None = None) -> Array:
@@ -167,21 +170,22 @@ def check_same_library(named: dict[str, Array]) -> None:
 
 
 def _is_floating(xp: Namespace, array: Array) -> bool:
-    return bool(xp.isdtype(array.dtype, "real floating"))
+    return _kind(xp, array.dtype) == "real floating"
 
 
 def _check_numeric(name: str, xp: Namespace, array: Array) -> None:
-    kinds = ("bool", "integral", "real floating")
-    if not (_is_known(xp, array) and xp.isdtype(array.dtype, kinds)):
+    if _kind(xp, array.dtype) is None:
         raise TypeError(f"`{name}` must hold real numbers; got type {array.dtype}.")
 
 
-def _is_known(xp: Namespace, array: Array) -> bool:
+@functools.cache
+def _kind(xp: Namespace, dtype: DType) -> str | None:
+    """What kind of real numbers a type holds, or None if it holds others."""
     try:
-        xp.isdtype(array.dtype, "numeric")
+        return next((k for k in ("real floating", "integral", "bool") if xp.isdtype(dtype, k)), None)
     except TypeError:
-        return False
-    return True
+        # Types that the library does not count among those of the standard, such as text.
+        return None
 
 
 def common_dtype(a: Array, b: Array) -> DType:
@@ -200,17 +204,22 @@ def as_floating(name: str, array: Array, dtype: DType) -> Array:
     return array if array.dtype == dtype else xp.astype(array, dtype)
 
 
-def _check_points(name: str, points: Array) -> None:
+def _check_points(name: str, points: Array) -> float | None:
+    """Raise unless `points` are clouds of finite points; returns their largest magnitude if it can be seen."""
     shape = tuple(points.shape)
     if len(shape) < 2:
         hint = " One-dimensional data has dim 1: pass `a[:, None]`." if len(shape) == 1 else ""
         raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
     if 0 in shape:
         raise ValueError(f"`{name}` must hold at least one point and dimension; got shape {shape}.")
-    if is_readable(points) and not math.isfinite(largest_magnitude(points)):
+    if not is_readable(points):
+        return None
+    largest = largest_magnitude(points)
+    if not math.isfinite(largest):
         table = to_numpy(points)
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
         raise ValueError(f"`{name}` must be finite; got {table[where]} at index {where}.")
+    return largest
 
 
 def largest_magnitude(points: Array) -> float:

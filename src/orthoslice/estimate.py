@@ -21,6 +21,7 @@ from orthoslice.arrays import (
     detach,
     differentiable,
     full_precision,
+    is_bridged,
     is_readable,
     is_traced,
     library,
@@ -101,10 +102,13 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     """Estimate what is requested; the clouds were divided by `scale`."""
     inputs = (x.points, y.points, x.weights, y.weights)
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
+    like = x.points
+    if is_bridged(like):
+        like, theta = to_numpy(like), None if theta is None else to_numpy(theta)
     if rng is None and theta is not None and not request.score.needs_partner:
-        stream, seed = Stream.from_seed(0, x.points), None  # nothing is drawn
+        stream, seed = Stream.from_seed(0, like), None  # nothing is drawn
     else:
-        stream, seed = resolve_rng(rng, x.points, traced=is_traced(*inputs))
+        stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
     with full_precision(x.points):
         value, scores = differentiable(
             _compute,
@@ -211,13 +215,20 @@ def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     that are not far away stay where they are, so that exact ties remain ties.
     """
     xp = namespace(x.points)
+    if is_readable(x.points) and _is_near_origin(to_numpy(x.points)):
+        return x, y
     axis: int | tuple[int, ...] = -2 if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     low, high = (f(x.points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
     middle = low / 2 + high / 2
     centre = xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
-    if is_readable(centre) and not to_numpy(centre).any():
-        return x, y
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
+
+
+def _is_near_origin(points: Any) -> bool:
+    """Whether a few points already show that no coordinate of a single cloud is far from 0 for its range."""
+    few = points[:64]
+    # The middle is at most half a range from any point, and the range is at least that of the few.
+    return points.ndim == 2 and bool((np.abs(few[0]) <= 1.5 * np.ptp(few, axis=0)).all())
 
 
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:

@@ -37,7 +37,7 @@ from orthoslice.threads import ordered_map
 _HOST_BYTES = 8_000_000
 
 # Projections; waking a thread takes about as long as working on this many.
-_WORTH_SHARING = 1 << 15
+_WORTH_SHARING = 1 << 18
 
 
 class Task(NamedTuple):

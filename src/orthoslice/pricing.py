@@ -14,8 +14,10 @@ from orthoslice.arrays import (
     map_sum,
     namespace,
     scatter_add,
+    to_numpy,
     wide_float,
 )
+from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
 from orthoslice.directions.base import Directions
@@ -176,7 +178,35 @@ def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:
 
 
 def price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    """Price pairs by |x - y|^p, a few slices at a time so that slices x pairs x dim is never held."""
+    """Price pairs by |x - y|^p; slices x pairs x dim is never held."""
+    scores, gradients = space_scores(x, y, p, pairs, wanted)
+    return scores, gradients
+
+
+space_scores = Operation("space_scores")
+"""space_scores(x, y, p, pairs, wanted) -> scores (slices, ...), wanted gradients of their sum."""
+
+
+def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> str | None:
+    if wanted[2] or wanted[3]:
+        return "it gives no gradients by weights"
+    if any(a.ndim != 2 for a in (x.points, y.points, pairs.ix, pairs.iy)):
+        return "it takes clouds without a batch"
+    return host_refusal(x.points, y.points)
+
+
+@space_scores.row("numba", _space_refusal)
+def _space_scores_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+    from orthoslice.kernels.pairs import price_pairs
+
+    tables = (to_numpy(a) for a in (x.points, y.points, *pairs[:3]))
+    scores, gradients = price_pairs(*tables, p=p, wanted=wanted[:2])
+    return from_host(scores, x.points), tuple(from_host(g, x.points) for g in gradients)
+
+
+@space_scores.row("reference", lambda *_: None)
+def _space_scores(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+    # A few slices at a time, as many as a core's cache holds.
     xp = namespace(x.points)
     n_pairs = max(pairs.ix.shape[-1], pairs.iy.shape[-1])
     lead = tuple(a if a != 1 else b for a, b in zip(pairs.ix.shape[:-1], pairs.iy.shape[:-1], strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +24,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     """
     if not (is_readable(x.points) and is_readable(y.points)):
         return x, y, 1.0
-    largest = max(largest_magnitude(c.points) for c in (x, y))
+    largest = max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
     # No two points are further apart than 2**reach.
     reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
     # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
@@ -34,7 +33,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     exponent = math.ceil(reach)
     # In two steps: 2**exponent itself may be out of range.
     halves = (exponent // 2, exponent - exponent // 2)
-    scaled = [replace(c, points=c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1]) for c in (x, y)]
+    scaled = [Cloud(c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1], c.weights) for c in (x, y)]
     return scaled[0], scaled[1], 2.0**exponent
 
 

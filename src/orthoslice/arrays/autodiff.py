@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays.namespace import Array, library, namespace
+from orthoslice.arrays.namespace import Array, is_bridged, library, namespace, to_numpy
 
 Wanted: TypeAlias = tuple[bool, ...]
 
@@ -42,9 +42,12 @@ def differentiable(
 
     `trailing[k]` says how many last axes of input k belong to one value; axes before those are a batch and
     broadcast. The coupling is found once, going forward, and only gradients of the inputs' size are kept.
-    JAX compiles what is `compilable`, once a request: step by step it is ten times slower.
+    JAX compiles what is `compilable`, once a request: step by step it is ten times slower. Torch tensors that
+    are bridged reach `compute` as NumPy arrays, so their constants must be NumPy arrays too.
     """
     kind = library(inputs[0])
+    if is_bridged(inputs[0]):
+        compute = functools.partial(_through_numpy, compute)
     if kind == "jax":
         value, extra = _jax_function(compute, request, trailing, compilable)(inputs, constants)
         return value, extra
@@ -55,6 +58,17 @@ def differentiable(
         return value, extra
     outcome = compute(request, inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
+
+
+def _through_numpy(
+    compute: Compute, request: Any, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted
+) -> Outcome:
+    """Compute with NumPy arrays that share memory with the tensors."""
+    torch = sys.modules["torch"]
+    arrays = tuple(None if a is None else to_numpy(a) for a in inputs)
+    value, extra, gradients = compute(request, arrays, constants, wanted)
+    back = tuple(None if g is None else torch.as_tensor(g) for g in gradients)
+    return Outcome(torch.as_tensor(np.asarray(value)), torch.as_tensor(extra), back)
 
 
 def _any_requires_grad(inputs: tuple[Array | None, ...]) -> bool:

@@ -71,7 +71,21 @@ def is_readable(array: Array) -> bool:
 
 def device(array: Array) -> Any:
     """Where the array lives; None for a tracer, whose place is decided later."""
+    if library(array) == "numpy":
+        return "cpu"
     return None if is_traced(array) else compat.device(array)
+
+
+BRIDGE_TORCH = True
+"""Whether torch tensors in host memory are worked on as NumPy arrays, which share their memory.
+
+NumPy arrays have compiled kernels. Without the bridge torch's own functions are used, as on other devices.
+"""
+
+
+def is_bridged(array: Array) -> bool:
+    """Whether `array` is a torch tensor that is worked on as a NumPy array."""
+    return BRIDGE_TORCH and library(array) == "torch" and is_readable(array)
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays.namespace import Array, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.arrays.namespace import Array, device, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.kernels import numba_refusal
 
 
 class Row(NamedTuple):
@@ -84,6 +85,25 @@ def _only(*kinds: str) -> Callable[..., str | None]:
         return None if library(array) in kinds else f"it takes arrays of {' or '.join(kinds)}"
 
     return accepts
+
+
+def host_refusal(*arrays: Array) -> str | None:
+    """Why compiled kernels cannot work on the memory of these arrays, or None if they can."""
+    for array in arrays:
+        kind = library(array)
+        if kind not in ("numpy", "torch") or not is_readable(array):
+            return "it takes NumPy arrays and torch tensors in host memory"
+        if kind == "torch" and array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return "it leaves no trace on a gradient tape"
+        xp = namespace(array)
+        if array.dtype not in (xp.float32, xp.float64):
+            return f"it takes float32 and float64, not {array.dtype}"
+    return numba_refusal()
+
+
+def from_host(table: np.ndarray[Any, Any], like: Array) -> Array:
+    """An array of the library of `like`, a NumPy array or torch tensor in host memory: nothing is copied."""
+    return namespace(like).asarray(table, device=device(like))
 
 
 scatter_add = Operation("scatter_add")
@@ -168,6 +188,15 @@ walsh_hadamard = Operation("walsh_hadamard")
 """walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
 
 
+@walsh_hadamard.row("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
+def _walsh_hadamard_numba(rows: Array) -> Array:
+    from orthoslice.kernels.hadamard import walsh_hadamard_rows
+
+    image = np.array(to_numpy(rows), order="C")
+    walsh_hadamard_rows(image.reshape(-1, rows.shape[-1]))
+    return from_host(image, rows)
+
+
 @walsh_hadamard.row("reference", lambda rows: None)
 def _walsh_hadamard(rows: Array) -> Array:
     xp = namespace(rows)
@@ -179,6 +208,76 @@ def _walsh_hadamard(rows: Array) -> Array:
         rows = xp.stack([first + second, first - second], axis=-2)
         half *= 2
     return xp.reshape(rows, shape) * dim**-0.5
+
+
+def _power_refusal(dim: int) -> str | None:
+    return None if dim > 0 and dim & (dim - 1) == 0 else f"it takes lengths that are powers of two, not {dim}"
+
+
+def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+    if not all(isinstance(within, slice) for _, within in parts):
+        return "it takes rows by slices"
+    if array.dtype != signs.dtype:
+        return f"it takes signs of the type of the points; got {signs.dtype} and {array.dtype}"
+    return _power_refusal(signs.shape[-1]) or host_refusal(array, signs)
+
+
+hadamard_project = Operation("hadamard_project")
+"""hadamard_project(points (n, dim), signs (blocks, rounds, ambient_dim), parts) -> (rows, n).
+
+Projects on rows of blocks H D_k ... H D_1 of the padded space; a part is a block and rows of it, by a slice or
+by indices.
+"""
+
+
+@hadamard_project.row("numba", _hadamard_refusal)
+def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
+    from orthoslice.kernels.hadamard import project_on_blocks
+
+    return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts), points)
+
+
+@hadamard_project.row("reference", lambda *_: None)
+def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]]) -> Array:
+    xp = namespace(points)
+    n, dim = points.shape
+    padding = xp.zeros((n, signs.shape[-1] - dim), dtype=points.dtype, device=device(points))
+    padded = xp.concat([points, padding], axis=1)
+    projected = []
+    for block, within in parts:
+        image = padded
+        for step in range(signs.shape[1]):
+            image = _walsh_hadamard(image * signs[block, step, :])
+        projected.append(image.T[within, :] if isinstance(within, slice) else xp.take(image.T, within, axis=0))
+    return concat_rows(projected)
+
+
+hadamard_adjoint = Operation("hadamard_adjoint")
+"""hadamard_adjoint(slopes (rows, n), signs (blocks, rounds, ambient_dim), parts, dim) -> (n, dim).
+
+The transpose of :func:`hadamard_project`.
+"""
+
+
+@hadamard_adjoint.row("numba", _hadamard_refusal)
+def _hadamard_adjoint_numba(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
+    from orthoslice.kernels.hadamard import carry_back_from_blocks
+
+    return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim), slopes)
+
+
+@hadamard_adjoint.row("reference", lambda *_: None)
+def _hadamard_adjoint(slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int) -> Array:
+    place = namespace(slopes).arange(signs.shape[-1], device=device(slopes))
+    total, used = 0, 0
+    for block, within in parts:
+        index = place[within] if isinstance(within, slice) else within
+        part = slopes[used : used + index.shape[0], :]
+        image = scatter_add(part, index, signs.shape[-1]).T
+        for step in range(signs.shape[1] - 1, -1, -1):
+            image = _walsh_hadamard(image) * signs[block, step, :]
+        total, used = total + image[:, :dim], used + index.shape[0]
+    return total
 
 
 def add_totals(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from orthoslice.arrays import (
-    Array,
-    DType,
-    Stream,
-    concat_rows,
-    device,
-    namespace,
-    scatter_add,
-    signs,
-    walsh_hadamard,
-)
-from orthoslice.directions.base import BlockSampler, Directions, check_count, take_rows
+from orthoslice.arrays import Array, DType, Stream, namespace, signs
+from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
+from orthoslice.directions.base import BlockSampler, Directions, check_count
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -74,28 +65,13 @@ class HadamardDirections(Directions):
     def project(self, points: Array, rows: Any) -> Array:
         xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
-        padding = xp.zeros((flat.shape[0], self.ambient_dim - self.dim), dtype=flat.dtype, device=device(flat))
-        padded = xp.concat([flat, padding], axis=1)
-        projected = []
-        for block, within in self._parts(rows):
-            image = padded
-            for step in range(self.signs.shape[1]):
-                image = walsh_hadamard(image * self.signs[block, step, :])
-            projected.append(take_rows(image.T, within))
-        return xp.reshape(concat_rows(projected), (-1, *points.shape[:-1]))
+        projected = hadamard_project(flat, self.signs, self._parts(rows))
+        return xp.reshape(projected, (-1, *points.shape[:-1]))
 
     def adjoint(self, slopes: Array, rows: Any) -> Array:
         xp = namespace(slopes)
         flat = xp.reshape(slopes, (slopes.shape[0], -1))
-        place = xp.arange(self.ambient_dim, device=device(slopes))
-        total, used = 0, 0
-        for block, within in self._parts(rows):
-            index = place[within] if isinstance(within, slice) else within
-            part = flat[used : used + index.shape[0], :]
-            image = scatter_add(part, index, self.ambient_dim).T
-            for step in range(self.signs.shape[1] - 1, -1, -1):
-                image = walsh_hadamard(image) * self.signs[block, step, :]
-            total, used = total + image[:, : self.dim], used + index.shape[0]
+        total = hadamard_adjoint(flat, self.signs, self._parts(rows), self.dim)
         return xp.reshape(total, (*slopes.shape[1:], self.dim))
 
     def _parts(self, rows: Any) -> list[tuple[int, Any]]:

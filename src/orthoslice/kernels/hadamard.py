@@ -1,9 +1,8 @@
 """Walsh-Hadamard transforms of a few points at a time, held in the processor's cache.
 
-Points lie side by side as the columns of a tile `(dim, LANES)`, stored flat. A butterfly then adds and subtracts
-whole rows of the tile, which is vector code at every stride, and projections are written row by row.
-Every function stands beside a plain reference in `orthoslice.arrays.operations`, which takes the same steps in
-the same order; only where the scale is applied differs.
+Points lie side by side as the columns of a tile `(dim, LANES)`, stored flat. A butterfly adds and subtracts
+whole rows of the tile, which is vector code at every stride, and projections are written row by row. The plain
+references are the rows of that name in `orthoslice.arrays.operations`.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> Non
     n_rows, n = slopes.shape
     dim = signs.shape[1]
     scale = slopes.dtype.type(dim**-0.5)
-    factors = signs * scale
+    factors, no_signs = signs * scale, np.full(dim, scale)
     tile = np.empty(dim * LANES, dtype=slopes.dtype)
     for first in range(0, n, LANES):
         tile[:] = 0
@@ -191,9 +190,36 @@ def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> Non
             for row in range(n_rows):
                 for lane in range(n - first):
                     tile[(first_row + row) * LANES + lane] = slopes[row, first + lane]
-        _transform(tile, np.full(dim, scale))
+        _transform(tile, no_signs)
         for step in range(signs.shape[0] - 1, 0, -1):
             _transform(tile, factors[step])
         for lane in range(min(LANES, n - first)):
             for row in range(total.shape[1]):
                 total[first + lane, row] += signs[0, row] * tile[row * LANES + lane]
+
+
+def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]]) -> Any:
+    """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`.
+
+    A part is a block and a slice of its rows.
+    """
+    points, signs = np.ascontiguousarray(points), np.ascontiguousarray(signs)
+    out = np.empty((sum(rows.stop - rows.start for _, rows in parts), points.shape[0]), dtype=points.dtype)
+    used = 0
+    for block, rows in parts:
+        count = rows.stop - rows.start
+        hadamard_project(points, signs[block], rows.start, count, out[used : used + count])
+        used += count
+    return out
+
+
+def carry_back_from_blocks(slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim_user: int) -> Any:
+    """The transpose of :func:`project_on_blocks`: from `slopes (rows, n)` to `(n, dim_user)`."""
+    slopes, signs = np.ascontiguousarray(slopes), np.ascontiguousarray(signs)
+    total = np.zeros((slopes.shape[1], dim_user), dtype=slopes.dtype)
+    used = 0
+    for block, rows in parts:
+        count = rows.stop - rows.start
+        hadamard_adjoint(slopes[used : used + count], signs[block], rows.start, total)
+        used += count
+    return total

@@ -1,7 +1,7 @@
-"""What the pairs of couplings cost in full space, one pair after the other: nothing of size pairs x dim is held.
+"""What the pairs of couplings cost in full space, one pair after the other: pairs x dim is never held.
 
-The plain reference is `orthoslice.pricing.price_in_space`. Differences are taken before anything is squared, in
-float64, so that points close to each other lose no digits and equal ones cost exactly nothing.
+The plain reference is the row of that name of `orthoslice.pricing.space_scores`. Differences are taken in
+float64, before anything is squared: points close to each other lose no digits, and equal ones cost exactly 0.
 """
 
 from __future__ import annotations
@@ -28,6 +28,20 @@ def _square(x: Any, y: Any, i: int, j: int) -> float:
         difference = np.float64(x[i, k]) - np.float64(y[j, k])
         total += difference * difference
     return total
+
+
+@compiled
+def _power(square: float, p: float) -> float:
+    """square^(p/2), without a general power where that can be helped: it takes longer than all the rest."""
+    if p == 2.0:
+        return square
+    if p == 4.0:
+        return square * square
+    if p == 1.0:
+        return float(np.sqrt(square))
+    if p == 3.0:
+        return float(square * np.sqrt(square))
+    return float(square ** (p / 2.0))
 
 
 @compiled
@@ -65,12 +79,7 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
     for s in range(ix.shape[0]):
         total = 0.0
         for k in range(ix.shape[1]):
-            cost = _square(x, y, ix[s, k], iy[s, k])
-            if p == 1.0:
-                cost = np.sqrt(cost)
-            elif p != 2.0:
-                cost = cost ** (p / 2.0)
-            total += _mass(mass, s, k) * cost
+            total += _mass(mass, s, k) * _power(_square(x, y, ix[s, k], iy[s, k]), p)
         out_scores[s] = total
 
 
@@ -96,14 +105,11 @@ def pair_gradients(
         total = 0.0
         for k in range(ix.shape[1]):
             i, j, share = ix[s, k], iy[s, k], _mass(mass, s, k)
-            cost = _square(x, y, i, j)
-            pull = 2.0 * share
-            if p != 2.0:
-                # |d|^(p - 2) has no value where points coincide, and nothing pulls there.
-                square = cost
-                cost = np.sqrt(square) if p == 1.0 else square ** (p / 2.0)
-                pull = p * share * cost / square if square != 0.0 else 0.0
+            square = _square(x, y, i, j)
+            cost = _power(square, p)
             total += share * cost
+            # |d|^(p - 2) has no value where points coincide, and nothing pulls there.
+            pull = p * share * (cost / square) if square != 0.0 else 0.0
             if move_x and move_y:
                 for d in range(x.shape[1]):
                     step = pull * (np.float64(x[i, d]) - np.float64(y[j, d]))
@@ -116,3 +122,28 @@ def pair_gradients(
                 for d in range(x.shape[1]):
                     gy[j, d] -= pull * (np.float64(x[i, d]) - np.float64(y[j, d]))
         out_scores[s] = total
+
+
+def price_pairs(
+    x: Any, y: Any, ix: Any, iy: Any, mass: Any, *, p: float, wanted: tuple[bool, ...]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Scores `(slices,)` of couplings, and the gradients of their sum by x and by y as far as wanted.
+
+    As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout; one mass may stand for all.
+
+    Examples
+    --------
+    >>> x, y, pairs = np.array([[0.0, 2.0]]), np.array([[0.0, 5.0]]), np.zeros((1, 1), dtype=np.int64)
+    >>> price_pairs(x, y, pairs, pairs, np.ones(1), p=2, wanted=(False, True))
+    (array([9.]), (array([[0., 6.]]),))
+    """
+    x, y, ix, iy = (np.ascontiguousarray(a) for a in (x, y, ix, iy))
+    mass = np.full(ix.shape[1], mass.item()) if mass.size == 1 else np.ascontiguousarray(mass)
+    scores = np.empty(ix.shape[0])
+    if not any(wanted):
+        pair_costs(x, y, ix, iy, mass, float(p), scores)
+        return scores, ()
+    totals = [np.zeros((c.shape[0] if want else 0, x.shape[1])) for c, want in zip((x, y), wanted, strict=True)]
+    pair_gradients(x, y, ix, iy, mass, float(p), scores, *totals)
+    moved = (total for total, want in zip(totals, wanted, strict=True) if want)
+    return scores, tuple(total.astype(x.dtype, copy=False) for total in moved)

@@ -1,0 +1,251 @@
+"""Turns: contenders answer, answers are judged, then calls are timed one after the other, round by round."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from benchmarks.agreement import Verdict, judge
+from benchmarks.libraries import Job
+from benchmarks.machine import n_cores, other_path_environment
+from benchmarks.problems import Contender, Plan, Problem, make_data
+from benchmarks.processes import Pool, Refusal, Worker, process_key, sorts_with_numpy
+
+Row: TypeAlias = dict[str, Any]
+
+COLUMNS = [
+    *("group", "problem", "task", "n", "m", "dim", "n_directions", "p", "dtype", "directions", "threads"),
+    *("library", "arrays", "path", "sort_path", "status", "note", "error", "tolerance"),
+    *("n_reps", "median_s", "low_s", "high_s", "first_s", "peak_bytes"),
+]
+"""Columns of every row. `status` is ok, wrong, not installed, not offered or failed; `low_s` and `high_s` are
+the quartiles."""
+
+
+@dataclass
+class Entry:
+    """One contender on one problem while it is being measured."""
+
+    contender: Contender
+    row: Row
+    worker: Worker | None = None
+    times: list[float] = field(default_factory=list)
+    done: bool = False
+
+    def leave(self, status: str, note: str = "") -> None:
+        self.row |= {"status": status, "note": note}
+        self.done = True
+
+
+def run(problems: Iterable[Problem], plan: Plan, pool: Pool, say: Callable[[str], None]) -> list[Row]:
+    """Rows of all problems, in order."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        for problem in problems:
+            entries = measure(problem, plan, pool, Path(name))
+            rows += [entry.row for entry in entries]
+            say(f"{problem.group}: {problem.name}: {'; '.join(map(_summary, entries))}")
+    return rows
+
+
+def measure(problem: Problem, plan: Plan, pool: Pool, folder: Path) -> list[Entry]:
+    """Solve one problem with all its contenders."""
+    data = folder / "data.npz"
+    np.savez(data, **make_data(problem))
+    expected = reference(problem, pool, folder, data)
+    entries = [Entry(c, empty_row(problem, c)) for c in resolve(problem.contenders, pool)]
+    if problem.memory:
+        for entry in entries:
+            _measure_memory(entry, problem, plan, pool, folder, data, expected)
+        return entries
+    for entry in entries:
+        _first(entry, problem, plan, pool, folder, data, expected)
+    for turn in range(plan.rounds):
+        # Every other round goes backwards, so that no one always follows the same neighbour.
+        for entry in entries if turn % 2 == 0 else reversed(entries):
+            if not entry.done:
+                _turn(entry, plan, expected)
+    for entry in entries:
+        _finish(entry, pool, problem.threads)
+    return entries
+
+
+def resolve(contenders: Iterable[Contender], pool: Pool) -> list[Contender]:
+    """Contenders with a definite sort path; where NumPy has only one, the other is left out."""
+    only_one = other_path_environment() is None
+    kept = [c for c in contenders if not (c.path == "other" and only_one)]
+    return [replace(c, path=pool.best_path) if c.path == "best" else c for c in kept]
+
+
+def reference(problem: Problem, pool: Pool, folder: Path, data: Path) -> dict[str, Any]:
+    """The right answer."""
+    contender = Contender(library="reference", path=pool.best_path, dtype="float64")
+    return _answer(pool.worker(contender), job(problem, contender), folder, data)[1]
+
+
+def job(problem: Problem, contender: Contender) -> dict[str, Any]:
+    return asdict(
+        Job(
+            library=contender.library,
+            arrays=contender.arrays,
+            task=problem.task,
+            p=problem.p,
+            dtype=contender.dtype,
+            directions=contender.directions,
+            n_directions=problem.n_directions,
+            threads=problem.threads,
+        )
+    )
+
+
+def empty_row(problem: Problem, contender: Contender) -> Row:
+    known = {
+        "group": problem.group,
+        "problem": problem.name,
+        "task": problem.task,
+        "n": problem.n,
+        "m": problem.m_points,
+        "dim": problem.dim,
+        "n_directions": problem.n_directions,
+        "p": problem.p,
+        "dtype": contender.dtype,
+        "directions": contender.directions,
+        "threads": problem.threads or n_cores(),
+        "library": contender.library,
+        "arrays": contender.arrays,
+        "path": contender.path if sorts_with_numpy(contender) else None,
+        "status": "ok",
+        "note": "",
+    }
+    return {name: known.get(name) for name in COLUMNS}
+
+
+def _answer(
+    worker: Worker, job: dict[str, Any], folder: Path, data: Path, operation: str = "first"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The reply to a first call, and its answer."""
+    file = folder / "answer.npz"
+    worker.ask("prepare", job=job, data=str(data))
+    reply = worker.ask(operation, answer=str(file))
+    with np.load(file) as saved:
+        answer = {name: saved[name] for name in saved.files}
+    if job["library"] == "reference":
+        worker.ask("drop")
+    return reply, answer
+
+
+def _first(
+    entry: Entry,
+    problem: Problem,
+    plan: Plan,
+    pool: Pool,
+    folder: Path,
+    data: Path,
+    expected: dict[str, Any],
+) -> None:
+    try:
+        entry.worker = pool.worker(entry.contender, problem.threads)
+        reply, answer = _answer(entry.worker, job(problem, entry.contender), folder, data)
+    except Refusal as refusal:
+        entry.leave(*_status(refusal))
+        return
+    entry.row["first_s"] = reply["seconds"]
+    _record(entry, judge(answer, expected, entry.contender))
+    if not entry.done and reply["seconds"] > plan.once_over_s:
+        entry.times.append(reply["seconds"])
+        entry.row["note"] = _join(entry.row["note"], "slow: the call that was checked is the one timed")
+        entry.done = True
+
+
+def _record(entry: Entry, verdict: Verdict) -> None:
+    entry.row |= {"error": verdict.error, "tolerance": verdict.tolerance}
+    if not verdict.agrees:
+        entry.row |= {"status": "wrong", "note": verdict.text}
+    if not verdict.may_be_timed:
+        entry.leave("wrong", f"{verdict.text}; not timed")
+
+
+def _turn(entry: Entry, plan: Plan, expected: dict[str, Any]) -> None:
+    assert entry.worker is not None
+    try:
+        reply = entry.worker.ask("turn", seconds=plan.turn_s, calls=plan.turn_calls)
+    except Refusal as refusal:
+        entry.leave(*_status(refusal))
+        return
+    entry.times += reply["seconds"]
+    again = judge({"value": reply["value"]}, expected, entry.contender)
+    if not again.may_be_timed:
+        entry.leave("wrong", f"{again.text} when repeated; not timed")
+        entry.times.clear()
+    elif len(entry.times) >= plan.least_calls and sum(entry.times) + entry.times[-1] > plan.budget_s:
+        entry.done = True
+
+
+def _finish(entry: Entry, pool: Pool, threads: int | None) -> None:
+    _note_path(entry, pool, threads)
+    if entry.times and entry.row["status"] in ("ok", "wrong"):
+        low, median, high = np.quantile(entry.times, [0.25, 0.5, 0.75]).tolist()
+        entry.row |= {"n_reps": len(entry.times), "median_s": median, "low_s": low, "high_s": high}
+    if entry.worker is not None and entry.worker.alive:
+        entry.worker.ask("drop")
+
+
+def _measure_memory(
+    entry: Entry,
+    problem: Problem,
+    plan: Plan,
+    pool: Pool,
+    folder: Path,
+    data: Path,
+    expected: dict[str, Any],
+) -> None:
+    """In a process of its own. Ours runs twice, since the first may have to compile and fill its cache."""
+    for _ in range(2 if plan.fill_caches and entry.contender.library == "orthoslice" else 1):
+        try:
+            worker = pool.fresh(entry.contender, problem.threads)
+        except Refusal as refusal:
+            entry.leave(*_status(refusal))
+            return
+        try:
+            reply, answer = _answer(worker, job(problem, entry.contender), folder, data, "memory")
+        except Refusal as refusal:
+            entry.leave(*_status(refusal))
+            return
+        finally:
+            worker.close()
+    _record(entry, judge(answer, expected, entry.contender))
+    _note_path(entry, pool, problem.threads)
+    if not entry.done:
+        entry.row["peak_bytes"] = reply["bytes"]
+
+
+def _note_path(entry: Entry, pool: Pool, threads: int | None) -> None:
+    facts = pool.facts.get(process_key(entry.contender, threads), {})
+    if sorts_with_numpy(entry.contender):
+        entry.row["sort_path"] = facts.get("sort_path")
+
+
+def _status(refusal: Refusal) -> tuple[str, str]:
+    status, _, note = str(refusal).partition(": ")
+    return status, note
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _summary(entry: Entry) -> str:
+    row = entry.row
+    name = f"{row['library']}/{row['sort_path'] or row['arrays']}"
+    if row["peak_bytes"] is not None:
+        return f"{name} {row['peak_bytes'] / 1e6:.1f} MB"
+    if row["median_s"] is None:
+        return f"{name} {row['status']}"
+    return (
+        f"{name} {1e3 * row['median_s']:.3g} ms x{row['n_reps']}{' WRONG' if row['status'] == 'wrong' else ''}"
+    )

@@ -1,0 +1,73 @@
+"""A whole run: the groups asked for, the machine, and complaints about answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Set
+from typing import Any, NamedTuple
+
+from benchmarks.cold_start import measure_cold_starts
+from benchmarks.libraries import LABELS
+from benchmarks.machine import describe_machine, n_cores
+from benchmarks.problems import SMOKE_PLAN, Plan, full_problems, smoke_problems
+from benchmarks.processes import Pool
+from benchmarks.runner import Row, run
+
+
+class Outcome(NamedTuple):
+    """What a run left behind."""
+
+    rows: list[Row]
+    run: dict[str, Any]
+    complaints: list[str]
+
+
+def run_suite(groups: Set[str], *, smoke: bool, say: Callable[[str], None]) -> Outcome:
+    """Run groups of problems. The negative control always comes first: a check that misses it is no check."""
+    machine = describe_machine()
+    if machine["load_before"] and machine["load_before"] > 0.5:
+        say(f"The machine is busy (load {machine['load_before']}): these figures will be unsteady.")
+    plan = SMOKE_PLAN if smoke else Plan()
+    problems = smoke_problems(n_cores()) if smoke else full_problems(n_cores())
+    with Pool() as pool:
+        rows = run([p for p in problems if p.group in groups | {"control"}], plan, pool, say)
+        facts = dict(pool.facts)
+    if "cold_start" in groups:
+        rows += measure_cold_starts(plan.cold_starts, smoke=smoke)
+    about = {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "smoke": smoke,
+        "machine": machine,
+        "libraries": describe_libraries(facts),
+    }
+    return Outcome(rows, about, complaints(rows))
+
+
+def describe_libraries(facts: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Version, threads and sort paths of each library, from what its processes said."""
+    found: dict[str, dict[str, Any]] = {}
+    for (library, arrays, path, threads), said in facts.items():
+        if library not in LABELS or library == "control" or threads is not None:
+            continue
+        name = LABELS[library] + (" (torch)" if arrays == "torch" and library != "torch" else "")
+        entry = found.setdefault(
+            name, {"version": said["version"], "threads": said["threads"], "sort_paths": {}}
+        )
+        if arrays == "numpy":
+            entry["sort_paths"][path] = said["sort_path"]
+    return dict(sorted(found.items()))
+
+
+def complaints(rows: Iterable[Row]) -> list[str]:
+    """Answers that should be right and are not, and a control that was not caught."""
+    found = []
+    for row in rows:
+        where = f"{row['group']}, {row['problem']}, {row['library']}"
+        if row["library"] == "control":
+            if row["status"] != "wrong" or row["median_s"] is not None:
+                found.append(f"{where}: the deliberately wrong answer was not caught.")
+        elif row["note"].endswith("not timed") or (
+            row["library"] == "orthoslice" and row["status"] not in ("ok", "not offered")
+        ):
+            found.append(f"{where}: {row['status']} {row['note']}")
+    return found

@@ -1,0 +1,224 @@
+"""The benchmarks in small: their files, and above all that wrong answers are caught. No time is asserted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+# `pytest` alone, unlike `python -m pytest`, does not look for packages in the repository.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import GROUPS, agreement, problems, processes, report, runner, suite, tables, targets, worker
+from benchmarks.__main__ import RESULTS, app
+from benchmarks.problems import CONTROL, NUMPY, OTT, OURS, POT, TORCH, Contender, Problem
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = Problem(group="control", n=30, dim=3, n_directions=8, contenders=CONTROL)
+FIGURES = ("cpu_forward", "cpu_growth", "cpu_memory")
+STATUSES = {"ok", "wrong", "not installed", "not offered"}
+
+
+def make_row(**known: Any) -> runner.Row:
+    """A row as `forward` would have it, with some columns replaced."""
+    row = runner.empty_row(replace(TINY, group="forward"), OURS)
+    times = {"median_s": 1.0, "low_s": 0.9, "high_s": 1.1, "n_reps": 3}
+    return row | times | {"sort_path": "AVX2", "error": 0.0, "tolerance": 1e-4} | known
+
+
+def test_smoke_run(tmp_path: Path) -> None:
+    """One run of everything in tiny sizes: the command, its files, their columns, every answer right."""
+    command = [sys.executable, "-m", "benchmarks", "cpu", "--smoke", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["complaints"] == []
+    record = json.loads((tmp_path / "cpu.json").read_text())
+    assert list(record["groups"]) == list(GROUPS)
+    with (tmp_path / "cpu.csv").open(newline="") as file:
+        header, *lines = csv.reader(file)
+    rows = report.all_rows(record)
+    assert header == runner.COLUMNS
+    assert len(lines) == len(rows)
+    check_rows(rows)
+    for group in record["groups"].values():
+        assert group["run"]["smoke"]
+        assert group["run"]["machine"]["cores"] >= 1
+        assert group["run"]["libraries"]["orthoslice"]["version"]
+    for name in FIGURES:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
+    written = "".join((tmp_path / f"cpu.{suffix}").read_text() for suffix in ("json", "csv", "md"))
+    assert str(ROOT) not in written
+    assert str(tmp_path) not in written
+    assert sys.prefix not in written
+
+
+def check_rows(rows: list[runner.Row]) -> None:
+    """Who took part is ok or not installed; only the control is wrong, and it has no time."""
+    assert {row["status"] for row in rows} <= STATUSES
+    assert [row["library"] for row in rows if row["status"] == "wrong"] == ["control"]
+    assert all(row["median_s"] is None for row in rows if row["status"] != "ok")
+    mine = [row for row in rows if row["library"] == "orthoslice"]
+    assert {row["group"] for row in mine} == set(GROUPS) - {"control", "floor"}
+    for row in mine:
+        if row["group"] == "memory" and row["status"] == "not offered":
+            continue  # Only Linux tells.
+        assert row["status"] == "ok"
+        measured = row["peak_bytes"] if row["group"] == "memory" else row["median_s"]
+        assert measured is not None
+        assert measured >= 0
+
+
+def test_a_wrong_answer_is_caught_and_not_timed(tmp_path: Path) -> None:
+    with processes.Pool() as pool:
+        control, right = runner.measure(TINY, problems.SMOKE_PLAN, pool, tmp_path)
+    assert control.row["status"] == "wrong"
+    assert control.row["median_s"] is None
+    assert control.row["error"] > control.row["tolerance"]
+    assert right.row["status"] == "ok"
+    assert right.row["n_reps"] >= 1
+    assert suite.complaints([control.row, right.row]) == []
+
+
+def test_a_check_that_misses_the_control_is_complained_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "judge", lambda *_: agreement.Verdict(0.0, 1e-4))
+    with processes.Pool() as pool:
+        control, _ = runner.measure(TINY, problems.SMOKE_PLAN, pool, tmp_path)
+    assert len(suite.complaints([control.row])) == 1
+
+
+@pytest.mark.parametrize("value", [1.001, 0.999, math.nan, math.inf, -1.0])
+def test_wrong_values(value: float) -> None:
+    verdict = agreement.judge({"value": value}, {"value": 1.0}, NUMPY)
+    assert not verdict.agrees
+    assert not verdict.may_be_timed
+    assert verdict.text.startswith("wrong by")
+
+
+def test_tolerance_follows_the_type() -> None:
+    answer, expected = {"value": 1 + 1e-6}, {"value": 1.0}
+    assert agreement.judge(answer, expected, NUMPY).agrees
+    assert not agreement.judge(answer, expected, replace(NUMPY, dtype="float64")).agrees
+
+
+@pytest.mark.parametrize("vector", [[1.0, 2.1], [2.0, 1.0], [1.0, math.nan], [1.0, 2.0, 3.0]])
+def test_a_wrong_gradient_beside_a_right_value(vector: list[float]) -> None:
+    expected = {"value": 1.0, "vector": np.array([1.0, 2.0])}
+    assert agreement.judge({"value": 1.0, "vector": np.array([1.0, 2.0])}, expected, TORCH).agrees
+    assert not agreement.judge({"value": 1.0, "vector": np.array(vector)}, expected, TORCH).agrees
+
+
+def test_own_directions_are_judged_by_standard_errors() -> None:
+    expected = {"value": 1.0, "stderr": 0.01}
+    drawn = replace(NUMPY, directions="iid")
+    assert agreement.judge({"value": 1.05}, expected, drawn).agrees
+    assert not agreement.judge({"value": 1.05}, expected, NUMPY).agrees
+    assert not agreement.judge({"value": 1.1}, expected, drawn).agrees
+
+
+def test_a_known_defect_is_timed_and_marked_and_no_other() -> None:
+    off, far_off = {"value": 1.04}, {"value": 2.0}
+    known = agreement.judge(off, {"value": 1.0}, POT)
+    assert known.may_be_timed
+    assert not known.agrees
+    assert "float32" in known.text
+    assert not agreement.judge(far_off, {"value": 1.0}, POT).may_be_timed
+    for contender in (OURS, OTT, TORCH, NUMPY, replace(POT, dtype="float64")):
+        assert not agreement.judge(off, {"value": 1.0}, contender).may_be_timed
+    wrong = make_row(library="pot", status="wrong", note=known.text)
+    assert tables.WRONG in tables.side_by_side([make_row(), wrong], "forward")
+    assert "wrong by 4%" in tables.wrong_notes([wrong])[0]
+    assert suite.complaints([wrong]) == []
+    assert suite.complaints([make_row(status="wrong", note="wrong by 4%")])
+
+
+def test_a_missing_library_is_a_row() -> None:
+    missing = worker.failure(ModuleNotFoundError("No module named 'ott'", name="ott.tools"))
+    assert processes.reason(missing) == "not installed"
+    row = make_row(library="ott", arrays="jax", status="not installed", median_s=None, sort_path=None)
+    assert "not installed" in tables.side_by_side([make_row(), row], "forward")
+    assert suite.complaints([row]) == []
+
+
+def test_what_fails_is_told_without_paths() -> None:
+    reply = worker.failure(OSError("cannot read /home/someone/data.npy\nand more"))
+    assert processes.reason(reply) == "failed: OSError: cannot read ..."
+
+
+def test_a_process_that_dies_is_refused() -> None:
+    with processes.Pool() as pool:
+        process = pool.worker(NUMPY)
+        process.process.kill()
+        process.process.wait()
+        with pytest.raises(processes.Refusal, match="ended"):
+            process.ask("drop")
+        assert pool.worker(NUMPY).ask("drop") == {}
+
+
+def test_ratios_take_the_best_path_of_a_peer_and_our_default() -> None:
+    problem = "n=256, d=128, N=128"
+    rows = [
+        make_row(problem=problem, median_s=1.0),
+        make_row(problem=problem, median_s=0.1, path="other"),
+        make_row(problem=problem, library="numpy", median_s=5.0),
+        make_row(problem=problem, library="numpy", median_s=0.5, path="other"),
+        make_row(problem=problem, library="pot", median_s=25.0),
+        make_row(problem=problem, library="pot", median_s=None, status="failed"),
+    ]
+    assert targets.ratio(rows, "forward", problem, library="numpy") == 0.5
+    found = {t.what.rpartition(" against ")[2]: t.met for t in targets.evaluate(rows) if problem in t.what}
+    assert found == {"POT": True, "plain NumPy": False, "plain torch": None}
+
+
+def test_targets_name_problems_that_are_run() -> None:
+    names = {(problem.group, problem.name) for problem in problems.full_problems(2)}
+    asked = {
+        "forward": targets.FORWARD,
+        "backward": targets.BACKWARD,
+        "projected": [targets.PROJECTED],
+        "memory": [targets.PROJECTED, targets.PROJECTED_MORE],
+        "unequal": [targets.UNEQUAL],
+        "hadamard": [targets.HADAMARD],
+    }
+    assert {(group, name) for group, wanted in asked.items() for name in wanted} <= names
+    assert {group for group, _ in names} | {"cold_start"} == set(GROUPS)
+
+
+def test_a_second_run_replaces_only_its_groups(tmp_path: Path) -> None:
+    report.store(tmp_path, {"date": "first"}, [make_row(), make_row(group="floor", task="sort")])
+    record = report.store(tmp_path, {"date": "second"}, [make_row(median_s=2.0)])
+    assert record == report.load(tmp_path)
+    assert {name: group["run"]["date"] for name, group in record["groups"].items()} == {
+        "forward": "second",
+        "floor": "first",
+    }
+
+
+def test_the_other_sort_path_is_another_process() -> None:
+    other = replace(NUMPY, path="other")
+    assert processes.process_key(NUMPY, None) != processes.process_key(other, None)
+    assert processes.process_key(TORCH, None) == processes.process_key(replace(TORCH, path="other"), None)
+    assert processes.environment(Contender(library="pot"), 1)["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cpu", "--only", "nothing"],
+        ["cpu", "--smoke", "--out", str(RESULTS)],
+        ["report", "--out", str(RESULTS / "none")],
+    ],
+)
+def test_bad_usage(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
