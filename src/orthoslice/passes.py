@@ -34,7 +34,7 @@ from orthoslice.scores import Score
 from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
-_HOST_BYTES = 8_000_000
+_HOST_BYTES = 16_000_000
 
 # Projections; waking a thread takes about as long as working on this many.
 _WORTH_SHARING = 1 << 18
@@ -169,9 +169,11 @@ class Passes:
         batch = math.prod(np.broadcast_shapes(x.batch, y.batch))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
         uniform = x.weights is None and y.weights is None
-        if not self.score.breaks_ties and uniform and not any(self.wanted):
-            pairs = 0 if x.n == y.n else x.n + y.n
-            per_row = batch * (narrow * 3 * (x.n + y.n) + 4 * 8 * pairs)
+        if uniform and not self.score.breaks_ties:
+            per_row = batch * narrow * (x.n + y.n) * (8 if any(self.wanted) else 3)
+            if not isinstance(x.points, np.ndarray):
+                # Only the kernels for NumPy arrays do without pairs.
+                per_row += 0 if x.n == y.n and not any(self.wanted) else batch * 8 * (x.n + y.n) * 5
         else:
             per_row = batch * 8 * (x.n + y.n) * (6 if uniform else 12)
         # Drawing a row takes a dozen numbers a coordinate.
@@ -179,7 +181,8 @@ class Passes:
         room = self.memory // self.workers
         rows = self.layout.n_directions
         if is_readable(x.points):
-            room = min(room, _HOST_BYTES)
+            # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
+            room = min(room, max(_HOST_BYTES, 4 * per_row))
             if self.workers > 1 and rows * (x.n + y.n) * batch > _WORTH_SHARING:
                 rows = -(-rows // self.workers)
         return int(max(1, min(rows, room // per_row)))

@@ -20,8 +20,8 @@ from orthoslice.arrays import (
 from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
-from orthoslice.directions.base import Directions
-from orthoslice.kernels import rows_refusal
+from orthoslice.directions.base import DenseDirections, Directions
+from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -102,6 +102,30 @@ def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     return xp.sum(mass * xp.astype(powered(difference, p), wide), axis=-1)
 
 
+sliced_scores = Operation("sliced_scores")
+"""sliced_scores(x points, y points, directions, rows, p) -> (slices, ...): project, sort and price at once."""
+
+
+def _columns_refusal(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> str | None:
+    if not isinstance(directions, DenseDirections) or x.ndim != 2 or y.ndim != 2:
+        return "it takes directions held as a matrix, and single clouds"
+    if not LONGEST_SIMD < max(x.shape[0], y.shape[0]) <= LONGEST_COLUMN:
+        return "it takes clouds of middling size"
+    return rows_refusal(x[:0], y[:0])
+
+
+@sliced_scores.row("columns", _columns_refusal)
+def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
+    from orthoslice.kernels.sliced import score_points
+
+    return score_points(x, y, directions.theta[rows], p)
+
+
+@sliced_scores.row("reference", lambda *_: None)
+def _sliced_scores(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> Array:
+    return sorted_scores(directions.project(x, rows), directions.project(y, rows), p)
+
+
 sorted_slopes = Operation("sorted_slopes")
 """sorted_slopes(px, py, p, factor) -> scores, slopes of px, slopes of py.
 
@@ -177,14 +201,11 @@ def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:
     return xp.reshape(flat, (*lead, n))
 
 
-def price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    """Price pairs by |x - y|^p; slices x pairs x dim is never held."""
-    scores, gradients = space_scores(x, y, p, pairs, wanted)
-    return scores, gradients
+price_in_space = Operation("price_in_space")
+"""price_in_space(x, y, p, pairs, wanted) -> scores (slices, ...), wanted gradients of their sum.
 
-
-space_scores = Operation("space_scores")
-"""space_scores(x, y, p, pairs, wanted) -> scores (slices, ...), wanted gradients of their sum."""
+Prices pairs by |x - y|^p; slices x pairs x dim is never held.
+"""
 
 
 def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> str | None:
@@ -195,8 +216,8 @@ def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -
     return host_refusal(x.points, y.points)
 
 
-@space_scores.row("numba", _space_refusal)
-def _space_scores_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+@price_in_space.row("numba", _space_refusal)
+def _price_in_space_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.pairs import price_pairs
 
     tables = (to_numpy(a) for a in (x.points, y.points, *pairs[:3]))
@@ -204,8 +225,8 @@ def _space_scores_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Want
     return from_host(scores, x.points), tuple(from_host(g, x.points) for g in gradients)
 
 
-@space_scores.row("reference", lambda *_: None)
-def _space_scores(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+@price_in_space.row("reference", lambda *_: None)
+def _price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     # A few slices at a time, as many as a core's cache holds.
     xp = namespace(x.points)
     n_pairs = max(pairs.ix.shape[-1], pairs.iy.shape[-1])

@@ -21,7 +21,7 @@ from orthoslice.pricing import (
     price_in_pool,
     price_in_space,
     price_on_lines,
-    sorted_scores,
+    sliced_scores,
     sorted_slopes,
 )
 
@@ -52,11 +52,12 @@ class Sliced(Score):
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         directions = draw.directions
-        px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
-        if x.weights is None and y.weights is None:
-            if not any(wanted):
-                return factor * sorted_scores(px, py, p), ()
+        uniform = x.weights is None and y.weights is None
+        if uniform and not any(wanted):
+            return factor * sliced_scores(x.points, y.points, directions, draw.rows, p), ()
+        px, py = (directions.project(c.points, draw.rows) for c in (x, y))
+        if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)
             sides = zip(slopes, wanted, strict=False)
             return scores, tuple(directions.adjoint(side, draw.rows) for side, want in sides if want)
@@ -69,7 +70,8 @@ class Exact(Score):
     """Pairs priced by their full distance |x - y|^p: PW_p^p (algorithms 2 and 4)."""
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
-        return price_in_space(x, y, p, _coupled(x, y, draw), wanted)
+        scores, gradients = price_in_space(x, y, p, _coupled(x, y, draw), wanted)
+        return scores, gradients
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class Pooled(Score):
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         pairs = _coupled(x, y, draw)
         if p == 2 and draw.tight:
-            return price_in_space(x, y, p, pairs, wanted)
+            scores, gradients = price_in_space(x, y, p, pairs, wanted)
+            return scores, gradients
         return price_in_pool(x, y, p, pairs, draw, 1 / mean_power(draw.directions.ambient_dim, p), wanted)
 
 

@@ -10,7 +10,7 @@ from orthoslice.arrays import to_numpy
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs
 from orthoslice.kernels import pairs as kernels
-from orthoslice.pricing import space_scores
+from orthoslice.pricing import price_in_space
 
 SIZES = [1, 2, 3, 63, 64, 257]
 DIMS = [1, 2, 3, 17, 64, 1000]
@@ -120,8 +120,8 @@ def test_nan_is_not_swallowed():
 def both_rows(x, y, p, pairs, wanted):
     found = []
     for row in ("numba", "reference"):
-        with space_scores.using(row):
-            found.append(space_scores(x, y, p, pairs, wanted))
+        with price_in_space.using(row):
+            found.append(price_in_space(x, y, p, pairs, wanted))
     return found
 
 
@@ -159,7 +159,7 @@ def test_public_values_and_gradients(rng, shape, p):
     found = []
     for row in ("numba", "reference"):
         moving = x.clone().requires_grad_()
-        with space_scores.using(row):
+        with price_in_space.using(row):
             value = osl.projected_wasserstein(moving, y, p, **options).value
         (gradient,) = torch.autograd.grad(value, moving)
         found.append((value.detach(), gradient))
@@ -171,7 +171,7 @@ def test_public_values_and_gradients(rng, shape, p):
 def test_a_cloud_and_its_shuffled_rows(rng, dtype, directions):
     """Exactly 0, with the kernel and no other."""
     x = rng.normal(size=(50, 20)).astype(dtype)
-    with space_scores.using("numba"):
+    with price_in_space.using("numba"):
         for p in POWERS:
             clouds = (rng.permutation(x), x + 1)
             same, other = (osl.projected_wasserstein(x, y, p, directions=directions, rng=0) for y in clouds)
@@ -202,6 +202,6 @@ def test_refusals(rng):
         "gradient tape": (Cloud(tape), Cloud(tape.detach() + 1), 2, pairs(torch.asarray), nothing),
     }
     for reason, arguments in cases.items():
-        with space_scores.using("numba"), pytest.raises(TypeError, match=reason):
-            space_scores(*arguments)
-        np.testing.assert_allclose(to_numpy(space_scores(*arguments)[0]).item(), 2, rtol=1e-6)
+        with price_in_space.using("numba"), pytest.raises(TypeError, match=reason):
+            price_in_space(*arguments)
+        np.testing.assert_allclose(to_numpy(price_in_space(*arguments)[0]).item(), 2, rtol=1e-6)

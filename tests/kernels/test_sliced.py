@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import unit_rows
 
 from orthoslice import coupling, pricing
+from orthoslice.directions.base import DenseDirections
 from orthoslice.kernels.sorting import LANES, sort_columns
 
 SIZES = [1, 2, 3, 63, 257, 512, 513, 1000, 2500, 2501, 4097]
@@ -43,6 +45,21 @@ def test_scores(n: int, dtype: type, rng: np.random.Generator) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 2e-5)
 
 
+@pytest.mark.parametrize("slices", [1, 63, 64, 130])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns(slices: int, dtype: type, rng: np.random.Generator) -> None:
+    """Projected and sorted in columns, LANES at a time, whatever the number of directions."""
+    directions = DenseDirections(unit_rows(rng, slices + 2, 7).astype(dtype))
+    for n, m in ((600, 600), (513, 20), (700, 900)):
+        x, y = (rng.normal(size=(size, 7)).astype(dtype) for size in (n, m))
+        arguments = (x, y, directions, slice(1, slices + 1), 1.5)
+        with pricing.sliced_scores.using("reference"):
+            expected = pricing.sliced_scores(*arguments)
+        with pricing.sliced_scores.using("columns"):
+            got = pricing.sliced_scores(*arguments)
+        np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 1e-4)
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_slopes(n: int, dtype: type, rng: np.random.Generator) -> None:
@@ -73,6 +90,9 @@ def test_refusals_say_why(rng: np.random.Generator) -> None:
         coupling.stable_order(rng.normal(size=(2, 5)))
     with pricing.sorted_scores.using("numba"), pytest.raises(TypeError, match="no broadcasting"):
         pricing.sorted_scores(rng.normal(size=(2, 1, 5)), rng.normal(size=(2, 3, 5)), 2.0)
+    directions = DenseDirections(np.eye(3))
+    with pricing.sliced_scores.using("columns"), pytest.raises(TypeError, match="middling size"):
+        pricing.sliced_scores(np.zeros((5, 3)), np.zeros((5, 3)), directions, slice(0, 3), 2.0)
     torch = pytest.importorskip("torch")
     with pricing.sorted_scores.using("numba"), pytest.raises(TypeError, match="NumPy arrays"):
         pricing.sorted_scores(torch.zeros(2, 5), torch.zeros(2, 5), 2.0)

@@ -11,6 +11,8 @@ import math
 from typing import NamedTuple
 
 from orthoslice.arrays.namespace import Array, DType, Namespace, device, namespace
+from orthoslice.arrays.operations import Operation
+from orthoslice.kernels import rows_refusal
 
 # Purposes keep streams of one seed apart from each other.
 DIRECTIONS = 0
@@ -58,8 +60,19 @@ def threefry(key: Stream, c0: Array, c1: Array) -> tuple[Array, Array]:
     return x0, x1
 
 
-def words(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
-    """Two random words for each key, row and column: int32 arrays of shape `(keys, rows, columns)`."""
+words = Operation("words")
+"""words(stream, rows, columns): two random words for each, int32 arrays of shape `(keys, rows, columns)`."""
+
+
+@words.row("numba", lambda stream, *_: rows_refusal(*stream))
+def _words_numba(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
+    from orthoslice.kernels.random import threefry_words
+
+    return threefry_words(*stream, rows, columns)
+
+
+@words.row("reference", lambda *_: None)
+def _words(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
     xp = namespace(stream.high)
     place = device(stream.high)
     row = xp.arange(rows, dtype=xp.int32, device=place)[None, :, None]

@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, one pair after the other: pairs x dim is never held.
 
-The plain reference is the row of that name of `orthoslice.pricing.space_scores`. Differences are taken in
+The plain reference is the row of that name of `orthoslice.pricing.price_in_space`. Differences are taken in
 float64, before anything is squared: points close to each other lose no digits, and equal ones cost exactly 0.
 """
 

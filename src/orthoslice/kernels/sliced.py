@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.kernels import LONGEST_SIMD
 from orthoslice.kernels._compile import compiled
 from orthoslice.kernels.sorting import (
     LANES,
@@ -20,11 +21,6 @@ from orthoslice.kernels.sorting import (
     sort_indexed,
     sort_keys,
 )
-
-# Crossovers, measured on Zen 4 and Python 3.11: rows that NumPy sorts within vector registers, then rows for
-# which a sorting network beats the radix sort.
-LONGEST_SIMD = 512
-LONGEST_COLUMN = 2500
 
 
 @compiled
@@ -204,22 +200,23 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
         px.sort(axis=-1)
         py.sort(axis=-1)
         _cost_rows(px, py, p, scores)
-    elif longest <= LONGEST_COLUMN:
-        wide = np.empty(LANES)
-        for first in range(0, px.shape[0], LANES):
-            count = min(LANES, px.shape[0] - first)
-            a, b = (_as_columns(projections[first : first + count]) for projections in (px, py))
-            _score_columns(a, b, p, wide)
-            scores[first : first + count] = wide[:count]
     else:
         _score_rows(_bits(px), _bits(py), p, scores, np.empty(0, dtype=px.dtype), passes(px.dtype))
     return scores
 
 
-def _as_columns(rows: Any) -> Any:
-    columns = np.zeros((rows.shape[1], LANES), dtype=rows.dtype)
-    columns[:, : rows.shape[0]] = rows.T
-    return columns
+def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
+    """The same for clouds `x (n, dim)` and `y (m, dim)` of middling size and `theta (slices, dim)`.
+
+    Projections are made as columns, LANES at a time, and never leave the cache.
+    """
+    scores = np.empty(-(-theta.shape[0] // LANES) * LANES)
+    padded = np.zeros((len(scores), theta.shape[1]), dtype=theta.dtype)
+    padded[: theta.shape[0]] = theta
+    for first in range(0, len(scores), LANES):
+        lanes = padded[first : first + LANES].T
+        _score_columns(x @ lanes, y @ lanes, p, scores[first : first + LANES])
+    return scores[: theta.shape[0]]
 
 
 def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
