@@ -72,11 +72,11 @@ class Plan:
     turn_s: float = 0.12
     """A turn ends after the call that passes this."""
     turn_calls: int = 15
-    budget_s: float = 8.0
+    budget_s: float = 3.0
     """No further turn is given to a contender where it would pass this, for one problem."""
     least_calls: int = 2
     """Unless there are fewer calls than this."""
-    once_over_s: float = 10.0
+    once_over_s: float = 5.0
     """A first call that takes longer is the only one: the call that was checked is the one reported."""
     cold_starts: int = 5
     fill_caches: bool = True

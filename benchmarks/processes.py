@@ -160,8 +160,9 @@ class Pool:
 
 
 def process_key(contender: Contender, threads: int | None) -> tuple[Any, ...]:
+    """What needs a process of its own: a process holds one prepared problem, so no two contenders share one."""
     path = contender.path if sorts_with_numpy(contender) else "default"
-    return contender.library, contender.arrays, path, threads
+    return contender.library, contender.arrays, path, contender.dtype, contender.directions, threads
 
 
 def sorts_with_numpy(contender: Contender) -> bool:

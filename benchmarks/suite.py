@@ -46,7 +46,7 @@ def run_suite(groups: Set[str], *, smoke: bool, say: Callable[[str], None]) -> O
 def describe_libraries(facts: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Version, threads and sort paths of each library, from what its processes said."""
     found: dict[str, dict[str, Any]] = {}
-    for (library, arrays, path, threads), said in facts.items():
+    for (library, arrays, path, *_, threads), said in facts.items():
         if library not in LABELS or library == "control" or threads is not None:
             continue
         name = LABELS[library] + (" (torch)" if arrays == "torch" and library != "torch" else "")

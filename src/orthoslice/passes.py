@@ -179,13 +179,16 @@ class Passes:
         # Drawing a row takes a dozen numbers a coordinate.
         per_row += 12 * 8 * self.sampler.ambient_dim(x.dim)
         room = self.memory // self.workers
+        if not is_readable(x.points):
+            return int(max(1, room // per_row))
+        # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
+        limit = int(max(1, min(room, max(_HOST_BYTES, 4 * per_row)) // per_row))
         rows = self.layout.n_directions
-        if is_readable(x.points):
-            # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
-            room = min(room, max(_HOST_BYTES, 4 * per_row))
-            if self.workers > 1 and rows * (x.n + y.n) * batch > _WORTH_SHARING:
-                rows = -(-rows // self.workers)
-        return int(max(1, min(rows, room // per_row)))
+        if self.workers == 1 or rows * (x.n + y.n) * batch <= _WORTH_SHARING:
+            return limit
+        # As many pieces for every worker, of the same size: nobody waits for a straggler.
+        pieces = -(-rows // (limit * self.workers)) * self.workers
+        return -(-rows // pieces)
 
 
 def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:
@@ -199,6 +202,8 @@ def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Itera
         count = 1 if last else min(at_once, min(stop_unit, n_units - 1) - u)
         rows = layout.last_rows if last else count * unit
         blocks = -(-rows // layout.block_rows)
-        for row in range(0, rows, chunk):
-            yield Task(u * layout.unit_blocks, blocks, rows, row, min(chunk, rows - row))
+        # Parts of a unit are of one size, or nearly: 32 + 32 rows, not 63 + 1.
+        part = -(-rows // -(-rows // chunk))
+        for row in range(0, rows, part):
+            yield Task(u * layout.unit_blocks, blocks, rows, row, min(part, rows - row))
         u += count
