@@ -36,7 +36,7 @@ def test_coupling_costs_and_bounds(n: int) -> None:
             np.testing.assert_allclose(plan.sum(axis=0), b, rtol=1e-12)
             assert bounds.coupling.cost(p) == pytest.approx((plan * cost).sum(), rel=1e-12)
             # Weights are rounded, and a p-th root makes much of little mass.
-            slack = 1e-3 if weighted else 1e-9
+            slack = 1e-2 if weighted else 1e-9
             assert bounds.coupling.cost(p) < bounds.upper**p < bounds.coupling.cost(p) * (1 + slack) + 1e-13
             exact = exact_wasserstein(a, b, cost) ** (1 / p)
             # The solver rounds too: it is only known to a few units of its own accuracy.
