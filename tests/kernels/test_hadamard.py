@@ -139,13 +139,17 @@ def layouts(table):
     }
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "strided", "transposed", "backwards", "frozen"])
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        *(("numpy", layout) for layout in ("contiguous", "strided", "transposed", "backwards", "frozen")),
+        # Torch has neither negative strides nor read-only tensors.
+        *(("torch", layout) for layout in ("contiguous", "strided", "transposed")),
+    ],
+)
 def test_rows_of_operations_agree(rng, layout, kind):
     """Rows that begin and end inside blocks; the arguments are left as they were."""
     torch = pytest.importorskip("torch")
-    if kind == "torch" and layout in ("backwards", "frozen"):
-        pytest.skip("torch has no such tensors")
     convert = torch.asarray if kind == "torch" else np.asarray
     signs, parts = draw_signs(rng, 3, 2, 32), [(0, slice(7, 20)), (1, slice(0, 20)), (2, slice(0, 3))]
     points, slopes = rng.normal(size=(19, 23)), rng.normal(size=(36, 19))
