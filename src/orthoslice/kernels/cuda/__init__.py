@@ -1,0 +1,194 @@
+"""CUDA C++ kernels, compiled when first used for tensors on an NVIDIA GPU, and kept on disk.
+
+NVRTC, NVIDIA's compiler as a library, and its Python bindings come with CUDA builds of PyTorch: no toolkit is
+needed. What is compiled goes to ``$ORTHOSLICE_CACHE_DIR``, by default ``~/.cache/orthoslice``; a directory that
+cannot be written to means compiling again in every process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+Launch: TypeAlias = Callable[[int, int, int, int, int], None]
+"""Start a kernel: blocks, threads a block, bytes of shared memory, stream, address of the arguments' addresses."""
+
+# What the sources need to know of where they run.
+_PRELUDE = """\
+#define SHARED(type, name) extern __shared__ type name[]
+// c (8, 8) += a (8, 4) b (4, 8) by the lanes of a warp: lane l holds a[l / 4, l % 4], b[l % 4, l / 4],
+// c[l / 4, 2 (l % 4)] and the entry of c after that.
+__device__ __forceinline__ void multiply_add(double& c0, double& c1, double a, double b) {
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c0), "+d"(c1) : "d"(a), "d"(b));
+}
+"""
+
+# Warp-wide maxima and matrix products of double precision came with Ampere.
+_LEAST_CAPABILITY = (8, 0)
+
+# A block may use this much shared memory without asking.
+_FREE_SHARED_BYTES = 48 * 1024
+
+POINTER, INT, LONG, FLOAT, DOUBLE = (
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.c_int64,
+    ctypes.c_float,
+    ctypes.c_double,
+)
+
+
+class Program(NamedTuple):
+    """A source in this folder and the numbers it is compiled with."""
+
+    source: str
+    defines: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def path(self) -> Path:
+        return Path(__file__).with_name(f"{self.source}.cu")
+
+    @property
+    def flags(self) -> list[str]:
+        return [f"-D{name}={value}" for name, value in self.defines]
+
+
+class Kernel(NamedTuple):
+    """A kernel of a program, and the types of its arguments."""
+
+    name: str
+    types: tuple[Any, ...]
+
+    def launch(
+        self, program: Program, like: Any, grid: int, threads: int, shared_bytes: int, *arguments: Any
+    ) -> None:
+        """Start `grid` blocks on the current stream of the device of `like`.
+
+        Tensors among the arguments are passed by address, and None is the null pointer.
+        """
+        values = [
+            kind(a.data_ptr() if hasattr(a, "data_ptr") else a)
+            for kind, a in zip(self.types, arguments, strict=True)
+        ]
+        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        start = compiled_kernel(self.name, program, like.get_device())
+        start(grid, threads, shared_bytes, current_stream(like), ctypes.addressof(addresses))
+
+
+def tensors_refusal(*arrays: Any) -> str | None:
+    """Why the kernels cannot take these arrays, or None if they can."""
+    if not all(getattr(a, "is_cuda", False) for a in arrays):
+        return "it takes torch tensors on an NVIDIA GPU"
+    if not all(a.dtype == sys.modules["torch"].float32 for a in arrays):
+        return "it takes float32"
+    return device_refusal(arrays[0].get_device())
+
+
+@functools.cache
+def device_refusal(device: int) -> str | None:
+    """Why nothing can be compiled for a device in this process, or None if it can."""
+    import torch
+
+    try:
+        importlib.import_module("cuda.bindings.nvrtc")
+    except ImportError as error:
+        return f"cuda.bindings cannot be imported ({error}); `pip install cuda-bindings`"
+    if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return "it takes GPUs of compute capability 8.0 (Ampere) or newer"
+    return None
+
+
+def current_stream(like: Any) -> int:
+    """The stream that torch would use next for a tensor beside `like`."""
+    import torch
+
+    return int(torch._C._cuda_getCurrentRawStream(like.get_device()))
+
+
+@functools.cache
+def compiled_kernel(name: str, program: Program, device: int) -> Launch:
+    """A kernel ready to be started on a device."""
+    from cuda.bindings import driver
+
+    function = _checked(driver.cuModuleGetFunction(_module(program, device), name.encode()))
+    allowed = _FREE_SHARED_BYTES
+
+    def start(grid: int, threads: int, shared_bytes: int, stream: int, arguments: int) -> None:
+        nonlocal allowed
+        if shared_bytes > allowed:
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
+            allowed = shared_bytes
+        _checked(
+            driver.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, 0)
+        )
+
+    return start
+
+
+@functools.cache
+def _module(program: Program, device: int) -> Any:
+    import torch
+    from cuda.bindings import driver
+
+    with torch.cuda.device(device):
+        # The driver loads into the current context, which torch makes with its first allocation.
+        torch.empty(1, device="cuda")
+        code = _machine_code(program, torch.cuda.get_device_capability(device))
+        return _checked(driver.cuModuleLoadData(code))
+
+
+def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
+    from cuda.bindings import nvrtc
+
+    options = ["--gpu-architecture=sm_{}{}".format(*capability), "--std=c++17", *program.flags]
+    source = _PRELUDE + program.path.read_text()
+    version = _checked(nvrtc.nvrtcVersion())
+    key = hashlib.sha256(repr((source, options, version)).encode()).hexdigest()
+    stored = _cache_directory() / f"{key}.cubin"
+    if stored.is_file():
+        return stored.read_bytes()
+    compiler = _checked(nvrtc.nvrtcCreateProgram(source.encode(), program.path.name.encode(), 0, [], []))
+    (status,) = nvrtc.nvrtcCompileProgram(compiler, len(options), [o.encode() for o in options])
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(compiler))
+        nvrtc.nvrtcGetProgramLog(compiler, log)
+        raise RuntimeError(f"{program.path.name} could not be compiled with {options}:\n{log.decode()}")
+    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(compiler))
+    _checked(nvrtc.nvrtcGetCUBIN(compiler, code))
+    _keep(stored, code)
+    return code
+
+
+def _cache_directory() -> Path:
+    chosen = os.environ.get("ORTHOSLICE_CACHE_DIR")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "orthoslice"
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Store what was compiled, whole or not at all: other processes may be doing the same."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(code)
+        Path(file.name).replace(path)
+    except OSError:
+        return
+
+
+def _checked(answer: Any) -> Any:
+    """What a call of the bindings returned beside its status, or an error."""
+    status, *rest = answer if isinstance(answer, tuple) else (answer,)
+    if status.value != 0:
+        raise RuntimeError(f"CUDA refused: {status!r}.")
+    # A tuple is returned where a call answers with more than one thing, such as a version.
+    return rest[0] if len(rest) == 1 else tuple(rest)

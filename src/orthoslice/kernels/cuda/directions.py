@@ -1,0 +1,57 @@
+"""Directions drawn on an NVIDIA GPU in one or two launches, without a word to the host.
+
+The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of folded streams.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from orthoslice.kernels.cuda import INT, POINTER, Kernel, Program
+
+_PROGRAM = Program("directions")
+_THREADS = 256
+
+# Of a block of threads on Ampere and newer; some of it is the system's.
+_MOST_SHARED_BYTES = 99 * 1024
+_KEY = (*(POINTER,) * 3, *(INT,) * 3)
+_DRAW_NORMALS = Kernel("draw_normals", (*_KEY, INT, INT, INT, POINTER))
+_DRAW_UNIT_ROWS = Kernel("draw_unit_rows", (*_KEY, INT, POINTER))
+_ORTHONORMALISE = Kernel("orthonormalise", (POINTER, INT, INT, INT, POINTER))
+
+
+def orthonormalise_bytes(rows: int, dim: int) -> int:
+    """Shared memory that a block of `rows` orthonormal rows takes while it is made."""
+    padded, columns = -(-rows // 16) * 16, -(-dim // 8) * 8
+    width = -(-columns // 16) * 16 + 4
+    return 8 * (padded * width + padded * 20 + 3 * 16 * 20 + 32)
+
+
+def unit_rows(stream: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
+    """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
+    out = _empty(stream[0], (count, dim), "float32")
+    key = (*stream, step, steps, first, purpose)
+    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _THREADS, 8 * (dim + 1 + _THREADS // 32), *key, dim, out)
+    return out
+
+
+def orthonormal_rows(
+    stream: Any, step: Any, steps: int, first: int, rows: int, total: int, dim: int, purpose: int
+) -> Any:
+    """The first `total` rows of orthonormal blocks of `rows` rows from block `first` on, float32."""
+    blocks = -(-total // rows)
+    gaussian = _empty(stream[0], (blocks, rows, dim), "float64")
+    pairs = blocks * rows * ((dim + 1) // 2)
+    key = (*stream, step, steps, first, purpose)
+    _DRAW_NORMALS.launch(
+        _PROGRAM, gaussian, -(-pairs // _THREADS), _THREADS, 0, *key, blocks, rows, dim, gaussian
+    )
+    out = _empty(gaussian, (total, dim), "float32")
+    room = orthonormalise_bytes(rows, dim)
+    _ORTHONORMALISE.launch(_PROGRAM, out, blocks, _THREADS, room, gaussian, rows, dim, total, out)
+    return out
+
+
+def _empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
+    return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))

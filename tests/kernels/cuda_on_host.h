@@ -1,0 +1,186 @@
+// Runs CUDA kernels on the processor, one block after the other: every thread of a block is a fiber that gives way
+// at barriers and warp collectives. Slow and faithful; for tests on machines without a GPU.
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(n)
+#define SHARED(type, name) type* name = reinterpret_cast<type*>(cuda_on_host::shared)
+
+struct float4 {
+    float x, y, z, w;
+};
+
+namespace cuda_on_host {
+struct Index {
+    unsigned x, y, z;
+};
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done;
+};
+Index thread, block;
+char* shared;
+int threads, arrived, generation;
+struct Warp {
+    int arrived, generation;
+    double values[32];
+} warps[32];
+std::vector<Fiber> fibers;
+ucontext_t scheduler;
+void (*body)(void**);
+void** parameters;
+
+inline void yield() {
+    unsigned self = thread.x;
+    swapcontext(&fibers[self].context, &scheduler);
+}
+inline void meet(int& arrived, int& generation, int everyone) {
+    int now = generation;
+    if (++arrived == everyone) {
+        arrived = 0;
+        generation++;
+    }
+    while (generation == now) yield();
+}
+inline double* exchange(double value) {
+    Warp& warp = warps[thread.x / 32];
+    warp.values[thread.x % 32] = value;
+    meet(warp.arrived, warp.generation, 32);
+    return warp.values;
+}
+inline void leave() {
+    Warp& warp = warps[thread.x / 32];
+    meet(warp.arrived, warp.generation, 32);
+}
+void enter() {
+    body(parameters);
+    fibers[thread.x].done = true;
+    yield();
+}
+void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** arguments) {
+    body = kernel;
+    parameters = arguments;
+    threads = size;
+    std::vector<char> memory(shared_bytes + 16);
+    for (int b = 0; b < grid; b++) {
+        // Shared memory starts with whatever was there: here with NaN, so that nothing relies on zeros.
+        memset(memory.data(), 0xff, memory.size());
+        shared = memory.data();
+        block = {(unsigned)b, 0, 0};
+        arrived = generation = 0;
+        memset(warps, 0, sizeof warps);
+        fibers.clear();
+        fibers.resize(size);
+        for (Fiber& fiber : fibers) {
+            fiber.done = false;
+            fiber.stack.resize(1 << 16);
+            getcontext(&fiber.context);
+            fiber.context.uc_stack.ss_sp = fiber.stack.data();
+            fiber.context.uc_stack.ss_size = fiber.stack.size();
+            fiber.context.uc_link = nullptr;
+            makecontext(&fiber.context, enter, 0);
+        }
+        for (bool busy = true; busy;) {
+            busy = false;
+            for (int t = 0; t < size; t++) {
+                if (fibers[t].done) continue;
+                busy = true;
+                thread = {(unsigned)t, 0, 0};
+                swapcontext(&scheduler, &fibers[t].context);
+            }
+        }
+    }
+}
+template <class... A, size_t... I>
+void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
+    kernel(*static_cast<A*>(arguments[I])...);
+}
+template <class... A>
+void call(void (*kernel)(A...), void** arguments) {
+    call(kernel, arguments, std::index_sequence_for<A...>{});
+}
+}  // namespace cuda_on_host
+
+#define threadIdx cuda_on_host::thread
+#define blockIdx cuda_on_host::block
+
+inline void __syncthreads() {
+    cuda_on_host::meet(cuda_on_host::arrived, cuda_on_host::generation, cuda_on_host::threads);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, int step) {
+    unsigned lane = threadIdx.x % 32;
+    T other = (T)cuda_on_host::exchange((double)value)[lane + step < 32 ? lane + step : lane];
+    cuda_on_host::leave();
+    return other;
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int step) {
+    int lane = threadIdx.x % 32;
+    T other = (T)cuda_on_host::exchange((double)value)[lane >= step ? lane - step : lane];
+    cuda_on_host::leave();
+    return other;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+    double* values = cuda_on_host::exchange(value);
+    double top = 0;
+    for (int lane = 0; lane < 32; lane++) top = values[lane] > top ? values[lane] : top;
+    cuda_on_host::leave();
+    return (unsigned)top;
+}
+// c (8, 8) += a (8, 4) b (4, 8), spread over the lanes of a warp as `mma.sync.m8n8k4` has it.
+inline void multiply_add(double& c0, double& c1, double a, double b) {
+    double row[4], left[4], right[4];
+    int lane = threadIdx.x % 32;
+    double* values = cuda_on_host::exchange(a);
+    for (int k = 0; k < 4; k++) row[k] = values[lane / 4 * 4 + k];
+    cuda_on_host::leave();
+    values = cuda_on_host::exchange(b);
+    for (int k = 0; k < 4; k++) {
+        left[k] = values[2 * (lane % 4) * 4 + k];
+        right[k] = values[(2 * (lane % 4) + 1) * 4 + k];
+    }
+    cuda_on_host::leave();
+    for (int k = 0; k < 4; k++) {
+        c0 += row[k] * left[k];
+        c1 += row[k] * right[k];
+    }
+}
+inline void sincospi(double value, double* sine, double* cosine) {
+    *sine = std::sin(M_PI * value);
+    *cosine = std::cos(M_PI * value);
+}
+template <class T>
+T atomicAdd(T* target, T value) {
+    T old = *target;
+    *target = old + value;
+    return old;
+}
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+template <class A, class B>
+auto min(A a, B b) -> decltype(a + b) {
+    return a < b ? a : b;
+}
+template <class A, class B>
+auto max(A a, B b) -> decltype(a + b) {
+    return a < b ? b : a;
+}
