@@ -1,4 +1,8 @@
-"""What the Triton kernels share."""
+"""What the Triton kernels share.
+
+Numbers in capitals are known when a kernel is compiled. Triton also compiles anew for numbers that are 1 or
+divisible by 16; those that would gain nothing from it are exempt by `do_not_specialize`.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,9 @@ from orthoslice.kernels.runs import as_run
 _TILE_BYTES = 32768
 _WARP_BYTES = 4096
 
+# Numbers that need no kernel of their own: each takes seconds to compile.
+_RUN = ["n_tiles", "first_block", "block_rows", "first_row", "n_rows"]
+
 
 @triton.jit
 def _stage(cube, LOG_ALL: tl.constexpr, stage: tl.constexpr):
@@ -50,7 +53,7 @@ def _rows_of(block, column, block_rows, first_row, n_rows):
     return row.to(tl.int64), (column < block_rows) & (row >= 0) & (row < n_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_RUN)
 def _project_kernel(
     points,
     signs,
@@ -81,7 +84,7 @@ def _project_kernel(
     tl.store(out + row[None, :] * n + point[:, None], tile, mask=live[:, None] & kept[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_RUN, "n_blocks", "split_blocks"])
 def _adjoint_kernel(
     slopes,
     signs,

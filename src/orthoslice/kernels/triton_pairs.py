@@ -35,7 +35,7 @@ def _differences(x, y, i, j, live, first, dim, BLOCK_D: tl.constexpr):
     return x_part - y_part, column, inside
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "m", "n_pairs", "n_shares", "ix_slice", "iy_slice", "mass_slice"])
 def _price_kernel(
     x,
     y,
@@ -109,7 +109,7 @@ def _price_kernel(
     tl.store(scores + slice_ * n_shares + share, tl.sum(total, axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "n_slices", "split_slices"])
 def _pull_kernel(
     a,
     b,

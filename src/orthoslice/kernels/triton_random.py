@@ -63,7 +63,7 @@ def _words_at(high, low, place, live, rows, columns):
     return first, second, row_of_all, column
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_pairs", "rows", "columns", "pair_columns"])
 def _normals_kernel(high, low, out, n_pairs, rows, columns, pair_columns, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = place < n_pairs
@@ -76,7 +76,7 @@ def _normals_kernel(high, low, out, n_pairs, rows, columns, pair_columns, BLOCK:
     tl.store(at + 1, radius * tl.sin(angle), mask=live & (2 * column + 1 < columns))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_signs", "rows", "columns"])
 def _signs_kernel(high, low, out, n_signs, rows, columns, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = place < n_signs
@@ -84,7 +84,7 @@ def _signs_kernel(high, low, out, n_signs, rows, columns, BLOCK: tl.constexpr):
     tl.store(out + place, 1.0 - 2.0 * (word & 1).to(tl.float32), mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["a", "b", "n_keys", "key_step"])
 def _fold_kernel(high, low, a, b, out, n_keys, key_step, A_IS_TABLE: tl.constexpr, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = place < n_keys

@@ -112,7 +112,7 @@ def _matched(a, b, n, m, steps, P: tl.constexpr, SLOPES: tl.constexpr, ROWS: tl.
     return costs, slopes
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _score_kernel(
     px,
     py,
@@ -123,23 +123,22 @@ def _score_kernel(
     EQUAL: tl.constexpr,
     P: tl.constexpr,
     ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_M: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    x = _sorted_values(px, row, n_rows, n, BLOCK_N)
-    y = _sorted_values(py, row, n_rows, m, BLOCK_M)
+    x = _sorted_values(px, row, n_rows, n, BLOCK)
+    y = _sorted_values(py, row, n_rows, m, BLOCK)
     if EQUAL:
-        costs = tl.where(tl.arange(0, BLOCK_N)[None, :] < n, _cost(x - y, P), 0.0)
+        costs = tl.where(tl.arange(0, BLOCK)[None, :] < n, _cost(x - y, P), 0.0)
         unit = 1.0 / tl.full([ROWS], n, tl.float64)
     else:
         # The longer row comes first: a number of it shares mass with two others at most.
-        costs, _ = _matched(x, y, n, m, 2, P, False, ROWS, BLOCK_N)
+        costs, _ = _matched(x, y, n, m, 2, P, False, ROWS, BLOCK)
         unit = 1.0 / tl.full([ROWS], n * m, tl.float64)
     tl.store(scores + row, unit * tl.sum(costs, axis=1), mask=row < n_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "x_steps", "y_steps"])
 def _slope_kernel(
     px,
     py,
@@ -155,23 +154,22 @@ def _slope_kernel(
     EQUAL: tl.constexpr,
     P: tl.constexpr,
     ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_M: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    x, x_place = _sorted_with_places(px, row, n_rows, n, BLOCK_N)
-    y, y_place = _sorted_with_places(py, row, n_rows, m, BLOCK_M)
+    x, x_place = _sorted_with_places(px, row, n_rows, n, BLOCK)
+    y, y_place = _sorted_with_places(py, row, n_rows, m, BLOCK)
     live = (row < n_rows)[:, None]
-    x_live = live & (tl.arange(0, BLOCK_N)[None, :] < n)
-    y_live = live & (tl.arange(0, BLOCK_M)[None, :] < m)
+    x_live = live & (tl.arange(0, BLOCK)[None, :] < n)
+    y_live = live & (tl.arange(0, BLOCK)[None, :] < m)
     if EQUAL:
         costs = tl.where(x_live, _cost(x - y, P), 0.0)
         x_slope = _slope(x - y, P)
         y_slope = -x_slope
         unit = factor / tl.full([ROWS], n, tl.float64)
     else:
-        costs, x_slope = _matched(x, y, n, m, x_steps, P, True, ROWS, BLOCK_N)
-        _, y_slope = _matched(y, x, m, n, y_steps, P, True, ROWS, BLOCK_M)
+        costs, x_slope = _matched(x, y, n, m, x_steps, P, True, ROWS, BLOCK)
+        _, y_slope = _matched(y, x, m, n, y_steps, P, True, ROWS, BLOCK)
         unit = factor / tl.full([ROWS], n * m, tl.float64)
     tl.store(scores + row, unit * tl.sum(costs, axis=1), mask=row < n_rows)
     start = row.to(tl.int64)[:, None]
@@ -186,16 +184,16 @@ class _Shape(NamedTuple):
 
 def _shape(n_rows: int, n: int, m: int, p: float) -> _Shape:
     """How the rows are cut into programs."""
-    blocks = tuple(max(2, triton.next_power_of_2(k)) for k in (n, m))
+    # Both rows are padded to one length: Triton 3.7 does not compile gathers from a shorter row than the index.
+    block = max(2, triton.next_power_of_2(max(n, m)))
     shared = triton.next_power_of_2(max(1, n_rows // _ENOUGH_PROGRAMS))
-    rows = max(1, min(_TILE_ITEMS // max(blocks), shared))
+    rows = max(1, min(_TILE_ITEMS // block, shared))
     options = {
         "EQUAL": n == m,
         "P": float(p),
         "ROWS": rows,
-        "BLOCK_N": blocks[0],
-        "BLOCK_M": blocks[1],
-        "num_warps": max(1, min(8, rows * max(blocks) // _WARP_ITEMS)),
+        "BLOCK": block,
+        "num_warps": max(1, min(8, rows * block // _WARP_ITEMS)),
     }
     return _Shape((triton.cdiv(n_rows, rows),), options)
 
