@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +20,54 @@ settings.load_profile("default")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def _import_triton_kernels() -> None:
+    """Where there is no GPU, have Triton interpret kernels: that is settled when they are imported."""
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        # Not for longer: tests that do not ask for the interpreter shall go the way users go.
+        patch.setenv("TRITON_INTERPRET", "1")
+        for name in ("hadamard", "pairs", "random", "rows"):
+            importlib.import_module(f"orthoslice.kernels.triton_{name}")
+
+
+_import_triton_kernels()
+
+
 @pytest.fixture(params=sorted(BACKENDS))
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
     """An array library: how to make its arrays and how to read them."""
     backend = BACKENDS[request.param]()
     bridge_torch(monkeypatch, backend.bridged)
     return backend
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where Triton kernels run: on a GPU, or interpreted in host memory."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        return "cuda"
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    return "cpu"
+
+
+@pytest.fixture
+def empty_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill new memory of torch with NaN, so that what a kernel does not write is seen."""
+    torch = pytest.importorskip("torch")
+    empty = torch.empty
+
+    def filled(*args: Any, **options: Any) -> Any:
+        tensor = empty(*args, **options)
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.zero_()
+
+    monkeypatch.setattr(torch, "empty", filled)
 
 
 @pytest.fixture

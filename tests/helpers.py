@@ -82,3 +82,20 @@ def unit_rows(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
 def weights(rng: np.random.Generator, n: int) -> np.ndarray:
     w = rng.random(n) + 0.05
     return w / w.sum()
+
+
+def both_rows(operation: Any, *arguments: Any, kernel: str = "triton") -> tuple[Any, Any]:
+    """What a kernel and the plain reference answer, each to its own copy of the tensors."""
+    answers = []
+    for row in (kernel, "reference"):
+        with operation.using(row):
+            answers.append(operation(*(a.clone() if hasattr(a, "clone") else a for a in arguments)))
+    return answers[0], answers[1]
+
+
+def assert_rounded(found: Any, exact: Any, dtype: type, terms: int = 1) -> None:
+    """Compare a tensor that sums about `terms` numbers with a float64 answer, on the scale of the largest."""
+    expected = exact.detach().cpu().numpy()
+    scale = np.abs(expected).max(initial=0)
+    atol = float(8 * np.finfo(dtype).eps * scale * max(1, terms) ** 0.5)
+    np.testing.assert_allclose(found.detach().cpu().numpy(), expected, rtol=0, atol=atol)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from orthoslice.arrays import (
     Array,
@@ -21,7 +21,7 @@ from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
+from orthoslice.kernels import LONGEST_COLUMN, LONGEST_ON_CHIP, LONGEST_SIMD, rows_refusal, triton_refusal
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -90,6 +90,22 @@ def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
+def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
+    if max(px.shape[-1], py.shape[-1]) > LONGEST_ON_CHIP:
+        return f"it takes rows of at most {LONGEST_ON_CHIP} points"
+    if px.shape[:-1] != py.shape[:-1]:
+        return "it takes rows that need no broadcasting"
+    return triton_refusal(px, py)
+
+
+@sorted_scores.row("triton", _short_rows_refusal)
+def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
+    from orthoslice.kernels.triton_rows import score_rows
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    return score_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
+
+
 @sorted_scores.row("reference", lambda *_: None)
 def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     xp = namespace(px)
@@ -139,6 +155,15 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
+    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
+
+
+@sorted_slopes.row("triton", _short_rows_refusal)
+def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+    from orthoslice.kernels.triton_rows import slope_rows
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    scores, x_slopes, y_slopes = slope_rows(flat_x, flat_y, p, factor)
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
@@ -213,16 +238,32 @@ def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -
         return "it gives no gradients by weights"
     if any(a.ndim != 2 for a in (x.points, y.points, pairs.ix, pairs.iy)):
         return "it takes clouds without a batch"
-    return host_refusal(x.points, y.points)
+    return None
 
 
-@price_in_space.row("numba", _space_refusal)
+def _space_host_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
+    return _space_refusal(x, y, *rest) or host_refusal(x.points, y.points)
+
+
+@price_in_space.row("numba", _space_host_refusal)
 def _price_in_space_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.pairs import price_pairs
 
     tables = (to_numpy(a) for a in (x.points, y.points, *pairs[:3]))
     scores, gradients = price_pairs(*tables, p=p, wanted=wanted[:2])
     return from_host(scores, x.points), tuple(from_host(g, x.points) for g in gradients)
+
+
+def _space_triton_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
+    return _space_refusal(x, y, *rest) or triton_refusal(x.points, y.points, dtypes=("float32", "float64"))
+
+
+@price_in_space.row("triton", _space_triton_refusal)
+def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+    from orthoslice.kernels.triton_pairs import price_matches
+
+    scores, gradients = price_matches(x.points, y.points, *pairs[:3], p=p, wanted=wanted[:2])
+    return scores, gradients
 
 
 @price_in_space.row("reference", lambda *_: None)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.arrays.namespace import Array, device, is_readable, is_traced, library, namespace, to_numpy
-from orthoslice.kernels import numba_refusal
+from orthoslice.kernels import LONGEST_TRANSFORM, numba_refusal, triton_refusal
+from orthoslice.kernels.runs import as_run
 
 
 class Row(NamedTuple):
@@ -214,12 +215,25 @@ def _power_refusal(dim: int) -> str | None:
     return None if dim > 0 and dim & (dim - 1) == 0 else f"it takes lengths that are powers of two, not {dim}"
 
 
-def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+def _blocks_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]]) -> str | None:
     if not all(isinstance(within, slice) for _, within in parts):
         return "it takes rows by slices"
     if array.dtype != signs.dtype:
         return f"it takes signs of the type of the points; got {signs.dtype} and {array.dtype}"
-    return _power_refusal(signs.shape[-1]) or host_refusal(array, signs)
+    return _power_refusal(signs.shape[-1])
+
+
+def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+    return _blocks_refusal(array, signs, parts) or host_refusal(array, signs)
+
+
+def _hadamard_triton_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+    if signs.shape[-1] > LONGEST_TRANSFORM:
+        return f"it takes at most {LONGEST_TRANSFORM} dimensions, not {signs.shape[-1]}"
+    refusal = _blocks_refusal(array, signs, parts)
+    if refusal is None and as_run(parts) is None:
+        return "it takes consecutive rows of consecutive blocks"
+    return refusal or triton_refusal(array, signs, dtypes=("float32", "float64"))
 
 
 hadamard_project = Operation("hadamard_project")
@@ -235,6 +249,13 @@ def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, 
     from orthoslice.kernels.hadamard import project_on_blocks
 
     return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts), points)
+
+
+@hadamard_project.row("triton", _hadamard_triton_refusal)
+def _hadamard_project_triton(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
+    from orthoslice.kernels.triton_hadamard import project_on_run
+
+    return project_on_run(points, signs, parts)
 
 
 @hadamard_project.row("reference", lambda *_: None)
@@ -264,6 +285,13 @@ def _hadamard_adjoint_numba(slopes: Array, signs: Array, parts: list[tuple[int, 
     from orthoslice.kernels.hadamard import carry_back_from_blocks
 
     return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim), slopes)
+
+
+@hadamard_adjoint.row("triton", _hadamard_triton_refusal)
+def _hadamard_adjoint_triton(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
+    from orthoslice.kernels.triton_hadamard import carry_back_from_run
+
+    return carry_back_from_run(slopes, signs, parts, dim)
 
 
 @hadamard_adjoint.row("reference", lambda *_: None)

@@ -8,11 +8,11 @@ talking to the host. Any number is reached directly from its position: nothing i
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orthoslice.arrays.namespace import Array, DType, Namespace, device, namespace
 from orthoslice.arrays.operations import Operation
-from orthoslice.kernels import rows_refusal
+from orthoslice.kernels import rows_refusal, triton_refusal
 
 # Purposes keep streams of one seed apart from each other.
 DIRECTIONS = 0
@@ -41,9 +41,7 @@ class Stream(NamedTuple):
 
     def fold(self, a: Array | int, b: int) -> Stream:
         """Independent keys, one for each pair of integers; `a` may be an int32 array of shape `(keys,)`."""
-        xp = namespace(self.high)
-        zero = xp.zeros_like(self.high)
-        return Stream(*threefry(self, zero + a, zero + b))
+        return Stream(*folded(self, a, b))
 
 
 def threefry(key: Stream, c0: Array, c1: Array) -> tuple[Array, Array]:
@@ -58,6 +56,34 @@ def threefry(key: Stream, c0: Array, c1: Array) -> tuple[Array, Array]:
         x0 = x0 + keys[(group + 1) % 3]
         x1 = x1 + (keys[(group + 2) % 3] + (group + 1))
     return x0, x1
+
+
+def _stream_refusal(stream: Stream, *_: Any) -> str | None:
+    return triton_refusal(*stream, dtypes=("int32",))
+
+
+def _draw_refusal(stream: Stream, rows: int, columns: int, dtype: DType) -> str | None:
+    xp = namespace(stream.high)
+    if dtype not in (xp.float32, xp.float64):
+        return f"it gives float32 and float64, not {dtype}"
+    return _stream_refusal(stream)
+
+
+folded = Operation("folded")
+"""folded(stream, a, b): the two words of the keys that :meth:`Stream.fold` makes."""
+
+
+@folded.row("triton", _stream_refusal)
+def _folded_triton(stream: Stream, a: Array | int, b: int) -> tuple[Array, Array]:
+    from orthoslice.kernels.triton_random import folded_keys
+
+    return folded_keys(*stream, a, b)
+
+
+@folded.row("reference", lambda *_: None)
+def _folded(stream: Stream, a: Array | int, b: int) -> tuple[Array, Array]:
+    zero = namespace(stream.high).zeros_like(stream.high)
+    return threefry(stream, zero + a, zero + b)
 
 
 words = Operation("words")
@@ -81,11 +107,22 @@ def _words(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
     return threefry(key, row + xp.zeros_like(column), column + xp.zeros_like(row))
 
 
-def normals(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
-    """Independent standard normals `(keys, rows, columns)`, by the Box-Muller transform.
+normals = Operation("normals")
+"""normals(stream, rows, columns, dtype): independent standard normals `(keys, rows, columns)`, by Box-Muller.
 
-    A larger `rows` extends a smaller one, so that part of a block is a prefix of the whole.
-    """
+A larger `rows` extends a smaller one, so that part of a block is a prefix of the whole.
+"""
+
+
+@normals.row("triton", _draw_refusal)
+def _normals_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
+    from orthoslice.kernels.triton_random import normal_table
+
+    return normal_table(*stream, rows, columns, dtype)
+
+
+@normals.row("reference", lambda *_: None)
+def _normals(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     xp = namespace(stream.high)
     radius_word, angle_word = words(stream, rows, (columns + 1) // 2)
     below, above = _unit_interval(xp, radius_word, dtype)
@@ -96,8 +133,19 @@ def normals(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     return xp.reshape(pairs, (pairs.shape[0], rows, -1))[:, :, :columns]
 
 
-def signs(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
-    """Independent Rademacher signs `(keys, rows, columns)`."""
+signs = Operation("signs")
+"""signs(stream, rows, columns, dtype): independent Rademacher signs `(keys, rows, columns)`."""
+
+
+@signs.row("triton", _draw_refusal)
+def _signs_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
+    from orthoslice.kernels.triton_random import sign_table
+
+    return sign_table(*stream, rows, columns, dtype)
+
+
+@signs.row("reference", lambda *_: None)
+def _signs(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     xp = namespace(stream.high)
     return xp.astype(1 - 2 * (words(stream, rows, columns)[0] & 1), dtype)
 

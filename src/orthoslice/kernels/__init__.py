@@ -1,9 +1,11 @@
-"""Compiled loops: the only place that imports numba. Each stands beside a plain reference."""
+"""Compiled loops: the only place that imports numba and triton. Each stands beside a plain reference."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,12 @@ import numpy as np
 # which a sorting network beats the radix sort.
 LONGEST_SIMD = 512
 LONGEST_COLUMN = 2500
+
+# What one program of a GPU holds in its registers.
+LONGEST_TRANSFORM = 4096
+
+LONGEST_ON_CHIP = 1024
+"""Rows of more points are sorted faster by a library than by one program of a GPU (measured on H200)."""
 
 
 @functools.cache
@@ -32,3 +40,30 @@ def rows_refusal(*arrays: Any) -> str | None:
     if len({a.shape[:-1] for a in arrays}) > 1:
         return "it takes rows that need no broadcasting"
     return numba_refusal()
+
+
+@functools.cache
+def _triton_missing() -> str | None:
+    try:
+        importlib.import_module("triton")
+    except ImportError as error:
+        return f"triton cannot be imported ({error}); the extra `gpu` brings it"
+    return None
+
+
+def triton_refusal(*arrays: Any, dtypes: tuple[str, ...] = ("float32",)) -> str | None:
+    """Why Triton kernels cannot take these arrays, or None if they can.
+
+    With `TRITON_INTERPRET=1`, set before triton is imported, they take tensors in host memory too.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(a, torch.Tensor) for a in arrays):
+        return "it takes torch tensors"
+    for array in arrays:
+        if not array.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+            return "it takes tensors in the memory of a CUDA device"
+        if array.requires_grad and torch.is_grad_enabled():
+            return "it leaves no trace on a gradient tape"
+        if str(array.dtype).removeprefix("torch.") not in dtypes:
+            return f"it takes {' and '.join(dtypes)}, not {array.dtype}"
+    return _triton_missing()

@@ -1,0 +1,101 @@
+"""Walsh-Hadamard projections by Triton kernels, against the plain reference in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_rounded
+
+from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
+
+torch = pytest.importorskip("torch")
+
+LARGE = [(4097, 100), (257, 4096)] if torch.cuda.is_available() else []
+SIZES = [(1, 1), (2, 2), (3, 3), (63, 17), (257, 64), (5, 1000), (3, 2100), *LARGE]
+DTYPES = [np.float32, np.float64]
+
+
+def problem(rng, n, dim, dtype, device, rounds=3):
+    """Points, slopes and signs of three blocks, and rows that begin and end inside of blocks."""
+    ambient = 1 << (dim - 1).bit_length()
+    rows = -(-2 * ambient // 3)
+    parts = [(0, slice(rows // 3, rows)), (1, slice(0, rows)), (2, slice(0, max(1, rows // 2)))]
+    n_rows = sum(part.stop - part.start for _, part in parts)
+    points, slopes = (rng.normal(size=shape).astype(dtype) for shape in ((n, dim), (n_rows, n)))
+    signs = rng.choice([-1.0, 1.0], size=(3, rounds, ambient)).astype(dtype)
+    return *(torch.tensor(a, device=device) for a in (points, slopes, signs)), parts
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "dim"), SIZES)
+def test_both_ways(rng, n, dim, dtype, device):
+    points, slopes, signs, parts = problem(rng, n, dim, dtype, device)
+    for operation, table, rest in ((hadamard_project, points, ()), (hadamard_adjoint, slopes, (dim,))):
+        for taken in (parts, parts[1:2]):
+            count = sum(part.stop - part.start for _, part in taken)
+            given = table if operation is hadamard_project else table[:count]
+            with operation.using("triton"):
+                found, again = (operation(given, signs, taken, *rest) for _ in range(2))
+            with operation.using("reference"):
+                exact = operation(given.double(), signs.double(), taken, *rest)
+            assert found.dtype == given.dtype
+            assert torch.equal(found, again)
+            assert_rounded(found, exact, dtype, 3 * (1 + np.log2(dim)))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_rounds_and_layouts(rng, rounds, device):
+    """Nothing contiguous, nothing changed."""
+    points, slopes, signs, parts = problem(rng, 19, 23, np.float64, device, rounds)
+    wide = [a.repeat_interleave(2, dim=-1)[..., ::2] for a in (points, slopes, signs)]
+    for operation, table, rest in ((hadamard_project, 0, ()), (hadamard_adjoint, 1, (23,))):
+        with operation.using("triton"):
+            found = operation(wide[table], wide[2], parts, *rest)
+        with operation.using("reference"):
+            exact = operation((points, slopes)[table], signs, parts, *rest)
+        assert_rounded(found, exact, np.float64, 10)
+    assert all(torch.equal(a, b) for a, b in zip(wide, (points, slopes, signs), strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_point_does_not_feel_its_neighbours(rng, dtype, device):
+    """To the last digit, NaN included: otherwise equal points would project to different numbers."""
+    points, _, signs, _ = problem(rng, 70, 100, dtype, device)
+    parts = [(0, slice(0, 128))]
+    points[7, 3] = np.nan
+    with hadamard_project.using("triton"):
+        together = hadamard_project(points, signs, parts)
+        for k in (0, 6, 8, 63, 64, 69):
+            alone = hadamard_project(points[k : k + 1], signs, parts)
+            assert torch.equal(together[:, k], alone[:, 0])
+    assert together.isnan().any(dim=0).nonzero().flatten().tolist() == [7]
+    assert together[:, 7].isnan().all()
+
+
+def test_many_blocks(rng, device):
+    """Blocks of one row each, summed in parts."""
+    points, slopes = (torch.tensor(rng.normal(size=s), device=device) for s in ((4, 3), (600, 4)))
+    signs = torch.tensor(rng.choice([-1.0, 1.0], size=(600, 3, 4)), device=device)
+    parts = [(block, slice(0, 1)) for block in range(600)]
+    for operation, table, rest in ((hadamard_project, points, ()), (hadamard_adjoint, slopes, (3,))):
+        with operation.using("triton"):
+            found = operation(table, signs, parts, *rest)
+        with operation.using("reference"):
+            assert_rounded(found, operation(table, signs, parts, *rest), np.float64, 600)
+
+
+def test_refusals(rng, device):
+    points, _, signs, _ = problem(rng, 4, 8, np.float32, device)
+    part = (0, slice(0, 8))
+    long = torch.ones((1, 1, 8192), device=device)
+    cases = {
+        "by slices": (points, signs, [(0, torch.arange(8, device=device))]),
+        "consecutive": (points, signs, [part, (2, slice(0, 8))]),
+        "type of the points": (points, signs.double(), [part]),
+        "at most 4096": (torch.ones((1, 8192), device=device), long, [part]),
+        "gradient tape": (points.clone().requires_grad_(), signs, [part]),
+    }
+    for reason, arguments in cases.items():
+        with hadamard_project.using("triton"), pytest.raises(TypeError, match=reason):
+            hadamard_project(*arguments)
