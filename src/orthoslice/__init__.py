@@ -1,5 +1,8 @@
 """Sliced and projected Wasserstein distances of point clouds, with error bars."""
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from orthoslice import datasets, directions, exact
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
@@ -23,3 +26,10 @@ __all__ = [
     "wasserstein",
     "wasserstein_bounds",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    # Torch is neither needed nor loaded by those who use no loss.
+    if name == "nn":
+        return _importlib.import_module("orthoslice.nn")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ from orthoslice.arrays import (
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.directions.base import DenseDirections
 from orthoslice.kernels import rows_refusal
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.options import check_direction, check_p
 from orthoslice.scaling import times_power, unit_scale
 
@@ -87,6 +88,22 @@ def _stable_order_numba(projections: Array) -> Array:
     from orthoslice.kernels.sliced import order_projections
 
     return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
+
+
+def _order_cuda_refusal(projections: Array) -> str | None:
+    if projections.shape[-1] > LONGEST_CUDA_ROW:
+        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
+    return cuda_refusal(projections)
+
+
+@stable_order.row("cuda", _order_cuda_refusal)
+def _stable_order_cuda(projections: Array) -> Array:
+    from orthoslice.kernels.cuda.rows import sort_rows
+
+    flat = projections.reshape(-1, projections.shape[-1])
+    return namespace(projections).astype(
+        sort_rows(flat, True).places.reshape(projections.shape), wide_int(flat)
+    )
 
 
 @stable_order.row("reference", lambda _: None)

@@ -23,11 +23,11 @@ from orthoslice.arrays import (
     library,
     map_sum,
     namespace,
-    stream_index,
 )
 from orthoslice.cloud import Cloud
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
+from orthoslice.directions.drawing import draw_blocks
 from orthoslice.pricing import Draw, Priced
 from orthoslice.result import Layout
 from orthoslice.scores import Score
@@ -132,11 +132,12 @@ class Passes:
         return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
 
     def _draw(self, task: Task, block: Any) -> Drawn:
-        index = stream_index(self.stream, block, task.n_blocks)
         rows = min(self.layout.block_rows, task.drawn_rows)
 
         def draw(sampler: Sampler, purpose: int) -> Directions:
-            return sampler.blocks(self.stream, index, rows, self.x.dim, self.x.dtype, purpose)
+            blocks = (sampler, self.stream, block, task.n_blocks, rows, self.x.dim, self.x.dtype, purpose)
+            drawn: Directions = draw_blocks(*blocks)
+            return drawn
 
         # Given directions know no others like them.
         other = IID() if isinstance(self.sampler, Given) else self.sampler

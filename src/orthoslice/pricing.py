@@ -22,6 +22,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_ON_CHIP, LONGEST_SIMD, rows_refusal, triton_refusal
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -90,6 +91,22 @@ def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
+def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
+    if px.shape[:-1] != py.shape[:-1]:
+        return "it takes rows that need no broadcasting"
+    if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
+        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
+    return cuda_refusal(px, py)
+
+
+@sorted_scores.row("cuda", _cuda_rows_refusal)
+def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
+    from orthoslice.kernels.cuda.rows import match_rows
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
+
+
 def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
     if max(px.shape[-1], py.shape[-1]) > LONGEST_ON_CHIP:
         return f"it takes rows of at most {LONGEST_ON_CHIP} points"
@@ -155,6 +172,15 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
+    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
+
+
+@sorted_slopes.row("cuda", _cuda_rows_refusal)
+def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+    from orthoslice.kernels.cuda.rows import match_rows
+
+    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    scores, x_slopes, y_slopes = match_rows(flat_x, flat_y, p, factor, (True, True))
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 

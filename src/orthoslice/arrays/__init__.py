@@ -29,12 +29,13 @@ from orthoslice.arrays.operations import (
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, PRICES, Stream, normals, signs
+from orthoslice.arrays.stream import DIRECTIONS, PRICES, STEPS, Stream, normals, signs
 
 __all__ = [
     "DIRECTIONS",
     "PRICES",
     "RNG",
+    "STEPS",
     "Array",
     "DType",
     "Namespace",

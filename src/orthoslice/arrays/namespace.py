@@ -137,16 +137,20 @@ def full_precision(array: Array) -> Iterator[None]:
         with sys.modules["jax"].default_matmul_precision("highest"):
             yield
     elif kind == "torch":
-        torch = sys.modules["torch"]
-        with torch.autocast(array.device.type, enabled=False):
-            if array.device.type != "cuda":
+        torch, place = sys.modules["torch"], array.device.type
+        matmul = torch.backends.cuda.matmul
+        allowed = place == "cuda" and matmul.allow_tf32
+        # A training step has no time for what changes nothing.
+        changes = contextlib.nullcontext()
+        if torch.is_autocast_enabled(place):
+            changes = torch.autocast(place, enabled=False)
+        if allowed:
+            matmul.allow_tf32 = False
+        try:
+            with changes:
                 yield
-                return
-            allowed = torch.backends.cuda.matmul.allow_tf32
-            torch.backends.cuda.matmul.allow_tf32 = False
-            try:
-                yield
-            finally:
-                torch.backends.cuda.matmul.allow_tf32 = allowed
+        finally:
+            if allowed:
+                matmul.allow_tf32 = True
     else:
         yield

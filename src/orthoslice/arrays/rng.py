@@ -22,6 +22,8 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
 
     No global random state is read or changed; a generator that is passed in moves on.
     """
+    if isinstance(rng, Stream):
+        return rng, None  # a key that is already beside `like`, which only the device has seen
     if library(rng) == "jax":
         return _from_jax_key(rng, like)
     seed = _integer_seed(rng, traced)

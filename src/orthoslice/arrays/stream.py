@@ -17,6 +17,7 @@ from orthoslice.kernels import rows_refusal, triton_refusal
 # Purposes keep streams of one seed apart from each other.
 DIRECTIONS = 0
 PRICES = 1
+STEPS = 2
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -37,7 +38,7 @@ class Stream(NamedTuple):
         xp = namespace(like)
         words = [(seed >> shift) & 0xFFFFFFFF for shift in (32, 0)]
         signed = [word - (1 << 32) if word >= 1 << 31 else word for word in words]
-        return cls(*(xp.asarray([word], dtype=xp.int32, device=device(like)) for word in signed))
+        return cls(*(xp.full((1,), word, dtype=xp.int32, device=device(like)) for word in signed))
 
     def fold(self, a: Array | int, b: int) -> Stream:
         """Independent keys, one for each pair of integers; `a` may be an int32 array of shape `(keys,)`."""

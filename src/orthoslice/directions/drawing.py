@@ -8,8 +8,8 @@ from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
-from orthoslice.kernels.cuda import tensors_refusal
-from orthoslice.kernels.cuda.directions import largest_block_refusal
+from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.kernels.cuda.directions import large_block_refusal
 
 draw_blocks = Operation("draw_blocks")
 """draw_blocks(sampler, stream, first, count, rows, dim, dtype, purpose, step) -> Directions.
@@ -34,9 +34,10 @@ def _cuda_refusal(
         return "it takes independent and orthogonal directions"
     if str(dtype) != "torch.float32":
         return "it draws float32"
-    return tensors_refusal(*stream) or (
-        largest_block_refusal(rows, dim) if isinstance(sampler, Orthogonal) else None
-    )
+    refusal = cuda_refusal(*stream, dtype="int32")
+    if refusal is None and isinstance(sampler, Orthogonal):
+        return large_block_refusal(stream.high.get_device(), rows, dim)
+    return refusal
 
 
 @draw_blocks.row("cuda", _cuda_refusal)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 Launch: TypeAlias = Callable[[int, int, int, int, int], None]
-"""Start a kernel: blocks, threads a block, bytes of shared memory, stream, address of the arguments' addresses."""
+"""Start a kernel: blocks, threads a block, bytes of shared memory, stream, address of a list of addresses."""
 
 # What the sources need to know of where they run.
 _PRELUDE = """\
@@ -31,6 +31,9 @@ __device__ __forceinline__ void multiply_add(double& c0, double& c1, double a, d
         : "+d"(c0), "+d"(c1) : "d"(a), "d"(b));
 }
 """
+
+LONGEST_CUDA_ROW = 3584 * 2048
+"""Longer rows would be dealt to more buckets than a block has room for."""
 
 # Warp-wide maxima and matrix products of double precision came with Ampere.
 _LEAST_CAPABILITY = (8, 0)
@@ -84,12 +87,15 @@ class Kernel(NamedTuple):
         start(grid, threads, shared_bytes, current_stream(like), ctypes.addressof(addresses))
 
 
-def tensors_refusal(*arrays: Any) -> str | None:
+def cuda_refusal(*arrays: Any, dtype: str = "float32") -> str | None:
     """Why the kernels cannot take these arrays, or None if they can."""
-    if not all(getattr(a, "is_cuda", False) for a in arrays):
-        return "it takes torch tensors on an NVIDIA GPU"
-    if not all(a.dtype == sys.modules["torch"].float32 for a in arrays):
-        return "it takes float32"
+    for array in arrays:
+        if not getattr(array, "is_cuda", False):
+            return "it takes torch tensors on an NVIDIA GPU"
+        if array.dtype != getattr(sys.modules["torch"], dtype):
+            return f"it takes {dtype}, not {array.dtype}"
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return "it leaves no trace on a gradient tape"
     return device_refusal(arrays[0].get_device())
 
 
@@ -128,9 +134,7 @@ def compiled_kernel(name: str, program: Program, device: int) -> Launch:
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
             allowed = shared_bytes
-        _checked(
-            driver.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, 0)
-        )
+        _checked(driver.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, 0))
 
     return start
 
@@ -163,7 +167,7 @@ def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(compiler))
         nvrtc.nvrtcGetProgramLog(compiler, log)
         raise RuntimeError(f"{program.path.name} could not be compiled with {options}:\n{log.decode()}")
-    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(compiler))
+    code: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(compiler))
     _checked(nvrtc.nvrtcGetCUBIN(compiler, code))
     _keep(stored, code)
     return code

@@ -5,6 +5,7 @@ The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of 
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -13,15 +14,24 @@ from orthoslice.kernels.cuda import INT, POINTER, Kernel, Program
 _PROGRAM = Program("directions")
 _THREADS = 256
 
-# Of a block of threads on Ampere and newer; some of it is the system's.
-_MOST_SHARED_BYTES = 99 * 1024
 _KEY = (*(POINTER,) * 3, *(INT,) * 3)
 _DRAW_NORMALS = Kernel("draw_normals", (*_KEY, INT, INT, INT, POINTER))
 _DRAW_UNIT_ROWS = Kernel("draw_unit_rows", (*_KEY, INT, POINTER))
 _ORTHONORMALISE = Kernel("orthonormalise", (POINTER, INT, INT, INT, POINTER))
 
 
-def orthonormalise_bytes(rows: int, dim: int) -> int:
+def large_block_refusal(device: int, rows: int, dim: int) -> str | None:
+    """Why a block of `rows` orthonormal rows cannot be made on chip, or None if it can."""
+    fits = _orthonormalise_bytes(rows, dim) <= _most_shared_bytes(device)
+    return None if fits else "it takes blocks that fit on a chip"
+
+
+@functools.cache
+def _most_shared_bytes(device: int) -> int:
+    return int(sys.modules["torch"].cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
+def _orthonormalise_bytes(rows: int, dim: int) -> int:
     """Shared memory that a block of `rows` orthonormal rows takes while it is made."""
     padded, columns = -(-rows // 16) * 16, -(-dim // 8) * 8
     width = -(-columns // 16) * 16 + 4
@@ -48,7 +58,7 @@ def orthonormal_rows(
         _PROGRAM, gaussian, -(-pairs // _THREADS), _THREADS, 0, *key, blocks, rows, dim, gaussian
     )
     out = _empty(gaussian, (total, dim), "float32")
-    room = orthonormalise_bytes(rows, dim)
+    room = _orthonormalise_bytes(rows, dim)
     _ORTHONORMALISE.launch(_PROGRAM, out, blocks, _THREADS, room, gaussian, rows, dim, total, out)
     return out
 

@@ -368,7 +368,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_rows(
         }
     }
     __syncthreads();
-    for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
+    if (x_slopes)
+        for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
+    if (!y_slopes) return;
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) {
@@ -572,7 +574,7 @@ __device__ __forceinline__ long long rank_at(long long i, long long n, long long
 
 // Costs of sorted rows `x (rows, n)` against sorted rows `y (rows, m)`, n >= m, summed over parts of the ranks of x:
 // `(rows, parts)`. Each point of x weighs m and each of y weighs n, in units of 1 / (n m). With slopes where they are
-// asked for; those go to the points' places, and `y_slopes` must start from 0 unless n = m.
+// asked for, of either cloud; those go to the points' places, and `y_slopes` must start from 0 unless n = m.
 extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     const float* x, const float* y, const int* x_places, const int* y_places, long long n, long long m, int parts,
     float p, double factor, double* sums, float* x_slopes, float* y_slopes) {
@@ -587,9 +589,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
             long long mass = min((i + 1) * m, (j + 1) * n) - max(i * m, j * n);
             float difference = value - y[row * m + j];
             total += (double)mass * cost(difference, p);
-            if (x_slopes) {
-                float step = (float)(unit * mass) * slope(difference, p);
-                pull += step;
+            float step = (float)(unit * mass) * slope(difference, p);
+            pull += step;
+            if (y_slopes) {
                 float* target = &y_slopes[row * m + y_places[row * m + j]];
                 if (n == m) *target = -step;
                 else atomicAdd(target, -step);
@@ -601,15 +603,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
 }
 
-// The mean of `count` scores, in the order of the rows, as a number of single precision; and a step of a training run.
-extern "C" __global__ void __launch_bounds__(THREADS) average(
+// The sum of `count` scores, always in the same order, in single precision; and one more step of a training run.
+extern "C" __global__ void __launch_bounds__(THREADS) add_up(
     const double* scores, int count, float* out, long long* step) {
     SHARED(u32, shared);
     double total = 0.0;
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
     double sum = block_sum(total, shared);
     if (threadIdx.x == 0) {
-        out[0] = (float)(sum / count);
+        *out = (float)sum;
         if (step) ++*step;
     }
 }

@@ -20,8 +20,6 @@ LONGEST_ON_CHIP = 16384
 # Buckets of long rows hold this many on average and fit as many as a block sorts: more than twice that.
 _BUCKET = 3584
 _BUCKET_SHAPE = (512, 16)
-_MOST_BUCKETS = 2048
-LONGEST_ROW = _BUCKET * _MOST_BUCKETS
 
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
@@ -34,7 +32,7 @@ _DEAL_TILES = Kernel("deal_tiles", (POINTER, INT, INT, INT, *(POINTER,) * 4))
 _START_BUCKETS = Kernel("start_buckets", (POINTER, POINTER, INT))
 _SORT_BUCKETS = Kernel("sort_buckets", (*(POINTER,) * 3, INT, INT))
 _MATCH_SORTED = Kernel("match_sorted", (*(POINTER,) * 4, LONG, LONG, INT, FLOAT, DOUBLE, *(POINTER,) * 3))
-_AVERAGE = Kernel("average", (POINTER, INT, POINTER, POINTER))
+_ADD_UP = Kernel("add_up", (POINTER, INT, POINTER, POINTER))
 _GATHER_SLOPES = Kernel("gather_slopes", (*(POINTER,) * 3, *(INT,) * 4, POINTER, POINTER))
 
 
@@ -124,71 +122,66 @@ def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     return Sorted(keys, order)
 
 
-def score_rows(px: Any, py: Any, p: float) -> Any:
-    """Costs on the line of `px (slices, n)` against `py (slices, m)`, float64 `(slices,)`."""
-    n, m = px.shape[1], py.shape[1]
-    if n == m <= LONGEST_ON_CHIP:
-        return _match(px.contiguous(), py.contiguous(), None, p, 1.0, False)[0]
-    return _match_sorted(sort_rows(px, False), sort_rows(py, False), p, 1.0)[0]
+class Matched(NamedTuple):
+    """Costs `(slices,)` in float64, and their derivatives by the projections where those were wanted."""
+
+    scores: Any
+    x_slopes: Any
+    y_slopes: Any
 
 
-def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
-    """The same for clouds `x (n, dim)`, `y (n, dim)` and `theta (slices, dim)`; no projection is stored."""
-    return _match(x.contiguous(), y.contiguous(), theta.contiguous(), p, 1.0, False)[0]
+def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
+    if px.shape == py.shape and px.shape[1] <= LONGEST_ON_CHIP:
+        return _match(px.contiguous(), py.contiguous(), None, px.shape[1], p, factor, wanted)
+    return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
 
-def slope_rows(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
-    """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
-    n, m = px.shape[1], py.shape[1]
-    if n == m <= LONGEST_ON_CHIP:
-        return _match(px.contiguous(), py.contiguous(), None, p, factor, True)
-    return _match_sorted(sort_rows(px, True), sort_rows(py, True), p, factor)
+def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
+    return _match(x.contiguous(), y.contiguous(), theta.contiguous(), x.shape[0], p, factor, wanted)
 
 
-def slope_points(x: Any, y: Any, theta: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
-    """The same for clouds and directions; no projection is stored."""
-    return _match(x.contiguous(), y.contiguous(), theta.contiguous(), p, factor, True)
-
-
-def _match(x: Any, y: Any, theta: Any, p: float, factor: float, slopes: bool) -> tuple[Any, Any, Any]:
-    slices, dim = theta.shape if theta is not None else (x.shape[0], 0)
-    n = x.shape[1] if theta is None else x.shape[0]
+def _match(x: Any, y: Any, theta: Any, n: int, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    slices, dim = (x.shape[0], 0) if theta is None else theta.shape
     scores = _empty(x, (slices,), "float64")
-    moved = [x.new_empty((slices, n)) if slopes else None for _ in range(2)]
-    arguments = (x, y, theta, n, dim, p, factor, scores, *moved)
-    _shape(n, slopes).launch(_MATCH_ROWS, x, slices, *arguments)
-    return scores, *moved
+    slopes = [x.new_empty((slices, n)) if want else None for want in wanted]
+    arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
+    _shape(n, any(wanted)).launch(_MATCH_ROWS, x, slices, *arguments)
+    return Matched(scores, *slopes)
 
 
-def _match_sorted(x: Sorted, y: Sorted, p: float, factor: float) -> tuple[Any, Any, Any]:
-    swapped = x.keys.shape[1] < y.keys.shape[1]
-    if swapped:
-        x, y = y, x
+def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for rows that are sorted already; those whose derivatives are wanted know their places."""
     (slices, n), m = x.keys.shape, y.keys.shape[1]
+    if n < m:
+        scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
+        return Matched(scores, x_slopes, y_slopes)
     parts = -(-n // _RANKS_A_PART)
     sums = _empty(x.keys, (slices, parts), "float64")
-    moved = [None, None]
-    if x.places is not None:
-        fill = y.keys.new_empty if n == m else y.keys.new_zeros
-        moved = [x.keys.new_empty((slices, n)), fill((slices, m))]
-    arguments = (x.keys, y.keys, x.places, y.places, n, m, parts, p, factor, sums, *moved)
+    x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
+    # A point of the smaller cloud collects from several of the other.
+    fill = y.keys.new_empty if n == m else y.keys.new_zeros
+    y_slopes = fill((slices, m)) if wanted[1] else None
+    arguments = (x.keys, y.keys, x.places, y.places, n, m, parts, p, factor, sums, x_slopes, y_slopes)
     _PLAIN.launch(_MATCH_SORTED, x.keys, slices * parts, *arguments)
-    return sums.sum(1), *(moved[::-1] if swapped else moved)
+    return Matched(sums.sum(1), x_slopes, y_slopes)
 
 
-def gather_slopes(x_slopes: Any, y_slopes: Any, theta: Any, wanted: tuple[bool, ...]) -> tuple[Any, ...]:
-    """`slopes^T theta` of both clouds as far as wanted: gradients `(n, dim)` and `(m, dim)`, in one launch."""
-    (slices, n), m, dim = x_slopes.shape, y_slopes.shape[1], theta.shape[1]
+def gather_slopes(matched: Matched, theta: Any) -> tuple[Any, Any]:
+    """`slopes^T theta` of both clouds, `(n, dim)` and `(m, dim)`, in one launch; None where slopes are None."""
     theta = theta.contiguous()
-    gradients = [theta.new_empty((size, dim)) if w else None for size, w in zip((n, m), wanted, strict=True)]
-    tiles = sum(-(-g.shape[0] // _POINTS_A_BLOCK) for g in gradients if g is not None)
-    arguments = (x_slopes, y_slopes, theta, slices, n, m, dim, *gradients)
+    slices, dim = theta.shape
+    sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
+    gradients = [theta.new_empty((size, dim)) if size else None for size in sizes]
+    tiles = sum(-(-size // _POINTS_A_BLOCK) for size in sizes)
+    arguments = (*matched[1:], theta, slices, *sizes, dim, *gradients)
     _PLAIN.launch(_GATHER_SLOPES, theta, tiles, *arguments)
-    return tuple(g for g in gradients if g is not None)
+    return gradients[0], gradients[1]
 
 
-def average(scores: Any, step: Any = None) -> Any:
-    """The mean of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
+def add_up(scores: Any, step: Any = None) -> Any:
+    """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
     out = _empty(scores, (), "float32")
-    _PLAIN.launch(_AVERAGE, scores, 1, scores, scores.shape[0], out, step)
+    _PLAIN.launch(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
     return out
