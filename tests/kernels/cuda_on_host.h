@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #define __device__
@@ -37,8 +37,8 @@ struct Warp {
 } warps[32];
 std::vector<Fiber> fibers;
 ucontext_t scheduler;
-void (*body)(void**);
-void** parameters;
+void (*body)(char*);
+char* parameters;
 
 inline void yield() {
     unsigned self = thread.x;
@@ -67,7 +67,7 @@ void enter() {
     fibers[thread.x].done = true;
     yield();
 }
-void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** arguments) {
+void run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arguments) {
     body = kernel;
     parameters = arguments;
     threads = size;
@@ -101,13 +101,21 @@ void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** a
         }
     }
 }
-template <class... A, size_t... I>
-void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
-    kernel(*static_cast<A*>(arguments[I])...);
+// The next argument of a packed list, which is laid out like a struct.
+template <class A>
+A next(char* packed, size_t& offset) {
+    offset = (offset + alignof(A) - 1) / alignof(A) * alignof(A);
+    A value;
+    memcpy(&value, packed + offset, sizeof(A));
+    offset += sizeof(A);
+    return value;
 }
 template <class... A>
-void call(void (*kernel)(A...), void** arguments) {
-    call(kernel, arguments, std::index_sequence_for<A...>{});
+void call(void (*kernel)(A...), char* packed) {
+    size_t offset = 0;
+    // Braces fix the order of evaluation.
+    std::tuple<A...> arguments{next<A>(packed, offset)...};
+    std::apply(kernel, arguments);
 }
 }  // namespace cuda_on_host
 
@@ -156,6 +164,7 @@ inline void multiply_add(double& c0, double& c1, double a, double b) {
         c1 += row[k] * right[k];
     }
 }
+inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
 inline void sincospi(double value, double* sine, double* cosine) {
     *sine = std::sin(M_PI * value);
     *cosine = std::cos(M_PI * value);

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 
-from orthoslice.arrays import DIRECTIONS, STEPS, Outcome, Stream, Wanted, differentiable, full_precision
+from orthoslice.arrays import DIRECTIONS, STEPS, Stream, full_precision
 from orthoslice.cloud import Cloud
 from orthoslice.directions import IID, Given, Orthogonal, Sampler
 from orthoslice.directions.drawing import draw_blocks
@@ -25,11 +26,8 @@ from orthoslice.scores import COSTS, Score, Sliced
 __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 
 
-class _Plan(NamedTuple):
-    """What stays the same from step to step."""
-
-    sampler: Sampler
-    layout: Layout
+# Shapes of clouds whose plans are kept.
+_MOST_PLANS = 256
 
 
 class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
@@ -52,16 +50,14 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
         self._score = score
-        self._plans: dict[Any, _Plan] = {}
+        self._has_target = target is not None
         self.register_buffer("theta", directions.detach() if given else None)
-        self.register_buffer("target", None if target is None else target.detach(), persistent=False)
+        self.register_buffer("target", target.detach() if self._has_target else None, persistent=False)
         key = Stream.from_seed(secrets.randbits(64) if seed is None else _check_seed("seed", seed), np.zeros(1))
         self.register_buffer("key_high", torch.as_tensor(key.high))
         self.register_buffer("key_low", torch.as_tensor(key.low))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
-    # A compiler would find nothing to fuse in here: one break of its graph, and no error.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, x: torch.Tensor, y: torch.Tensor | None = None, *, rng: int | None = None
     ) -> torch.Tensor:
@@ -71,19 +67,24 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         call moves on to new directions unless `rng`, an integer, says which to use: what runs twice under
         activation checkpointing must see the same ones both times.
         """
-        if (y is None) == (self.target is None):
+        if (y is None) != self._has_target:
             raise TypeError(
                 "Pass `y`: this loss was made without a `target`."
                 if y is None
                 else "This loss was made with a `target`: pass `x` alone."
             )
         y = self.target if y is None else y
-        if rng is None:
-            return self._value(x, y, Stream(self.key_high, self.key_low), self.step)
-        return self._value(x, y, Stream.from_seed(_check_seed("rng", rng), x), None)
+        # A compiler would find nothing to fuse in there: it breaks its graph once, and goes on after it.
+        value = self._value_uncompiled if torch.compiler.is_compiling() else self._value
+        return value(x, y, rng)
 
-    def _value(self, x: Any, y: Any, stream: Stream, step: torch.Tensor | None) -> torch.Tensor:
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _value_uncompiled(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
+        return self._value(x, y, rng)
+
+    def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
+        stream, step = self._key(x, rng)
         on_host = x.device.type == "cpu"
         if on_host:
             # Tensors in host memory are worked on as NumPy arrays.
@@ -107,17 +108,24 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         """The distance that this is the loss of."""
 
-    def _plan(self, x: torch.Tensor) -> _Plan:
-        place = (x.shape[-1], x.device)
-        if place not in self._plans:
-            sampler = self._sampler or check_directions(self.theta, Cloud(x.detach().float()))
-            dim, count = x.shape[-1], self.n_directions
-            self._plans[place] = _Plan(*plan_layout(sampler, count, dim, self._score, self.p, adaptive=False))
-        return self._plans[place]
+    def _key(self, x: Any, rng: int | None) -> tuple[Stream, torch.Tensor | None]:
+        """Which directions to draw: those of the next step, or those of a seed, which is no step."""
+        if rng is None:
+            return Stream(self.key_high, self.key_low), self.step
+        return Stream.from_seed(_check_seed("rng", rng), x), None
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
         return f"n_directions={self.n_directions}, p={self.p:g}, directions={directions}"
+
+
+class _Plan(NamedTuple):
+    """How clouds of one shape are treated at every step."""
+
+    theta: torch.Tensor | None
+    """The directions, where they stay the same."""
+    sampler: Sampler
+    layout: Layout
 
 
 class SlicedWassersteinLoss(_Loss):
@@ -168,59 +176,86 @@ class SlicedWassersteinLoss(_Loss):
         memory: int | str = "1GB",
     ) -> None:
         super().__init__(n_directions, p, directions, target, seed, memory, Sliced())
+        self._plans: dict[Any, _Plan | None] = {}
         self._sorted_target: Any = None
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return sliced_wasserstein(x, y, **options)
 
-    def _value(self, x: Any, y: Any, stream: Stream, step: torch.Tensor | None) -> torch.Tensor:
-        if self._whole_step_refusal(x, y) is not None:
-            return super()._value(x, y, stream, step)
+    def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
+        # Looked up, not worked out: for small clouds the host is what takes time.
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
+        plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
+        if plan is None:
+            return super()._value(x, y, rng)
         # Half precision is summed in single precision.
         x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
-        sampler, layout = self._plan(x)
-        with full_precision(x):
-            if isinstance(sampler, Given):
-                theta = sampler.theta
-            else:
-                blocks = (layout.n_blocks, layout.block_rows, x.shape[1], torch.float32, DIRECTIONS, step)
-                theta = draw_blocks(sampler, stream, 0, *blocks).theta[: layout.n_directions]
-            constants = (theta, self._target_on(theta), step)
-            value: torch.Tensor = differentiable(
-                _whole_step, (self.p, self.memory), (x, y), constants, (2, 2), compilable=False
-            )[0]
-        return value
+        theta, step = plan.theta, self.step if rng is None else None
+        if theta is None:
+            stream, step = self._key(x, rng)
+            blocks = (plan.layout.n_blocks, plan.layout.block_rows, x.shape[1], torch.float32, DIRECTIONS, step)
+            theta = draw_blocks(plan.sampler, stream, 0, *blocks).theta[: plan.layout.n_directions]
+        target = self._target_on(theta) if self._has_target and plan.theta is not None else None
+
+        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, tuple[Any, Any]]:
+            with full_precision(x):
+                return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
+
+        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+            value: torch.Tensor = _WithGradients.apply(run, x, y)
+            return value
+        return run(x, y, (False, False))[0]
+
+    def _make_plan(self, shape: Any, x: Any, y: Any) -> _Plan | None:
+        """How to make a whole step on the device, or None where the public function must do it."""
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        plan = None
+        if self._whole_step_refusal(x, y) is None:
+            sampler = self._sampler or check_directions(self.theta, Cloud(x.detach().float()))
+            count, dim = self.n_directions, x.shape[1]
+            sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
+            plan = _Plan(sampler.theta if isinstance(sampler, Given) else None, sampler, layout)
+        self._plans[shape] = plan
+        return plan
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
+        if not isinstance(self._sampler, IID | Orthogonal | None):
+            return "it takes independent, orthogonal or given directions"
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
             return "it takes two clouds of points"
         if max(x.shape[0], y.shape[0]) > LONGEST_CUDA_ROW:
             return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
         if any(a.dtype not in (torch.float32, torch.float16, torch.bfloat16) for a in (x, y)):
             return "it takes single and half precision"
-        if not isinstance(self._sampler, IID | Orthogonal | None):
-            return "it takes independent, orthogonal or given directions"
-        if x.device != y.device:
-            return "it takes clouds on one device"
-        return cuda_refusal(self.step, dtype="int64") if x.is_cuda else "it takes tensors on an NVIDIA GPU"
+        if not x.device == y.device == self.step.device:
+            return "it takes clouds on the device of the loss"
+        return cuda_refusal(self.step, dtype="int64")
 
     def _target_on(self, theta: torch.Tensor) -> Any:
-        """The target projected and sorted, where neither it nor the directions change."""
-        if self.target is None or self.theta is None:
-            return None
+        """The target projected and sorted: again only if somebody changed it."""
+        assert self.target is not None
         place = (self.target.data_ptr(), self.target._version, theta.data_ptr(), theta._version)
         if self._sorted_target is None or self._sorted_target[0] != place:
-            self._sorted_target = place, sort_target(self.target.float(), theta)
+            with full_precision(theta):
+                self._sorted_target = place, sort_target(self.target.float(), theta)
         return self._sorted_target[1]
 
 
-def _whole_step(options: tuple[float, int], inputs: tuple[Any, ...], constants: Any, wanted: Wanted) -> Outcome:
-    theta, target, step = constants
-    p, memory = options
-    x, y = inputs
-    value, gradients = sliced_loss(x, y, theta, target, p, (wanted[0], wanted[1]), memory, step)
-    return Outcome(value, theta, gradients)
+class _WithGradients(torch.autograd.Function):  # type: ignore[misc]
+    """A value whose gradients were worked out on the way forward."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Any, x: Any, y: Any) -> Any:
+        value, gradients = run(x, y, ctx.needs_input_grad[1:])
+        ctx.save_for_backward(*gradients)
+        return value
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, cotangent: Any) -> Any:
+        return None, *(None if g is None else cotangent * g for g in ctx.saved_tensors)
 
 
 class ProjectedWassersteinLoss(_Loss):

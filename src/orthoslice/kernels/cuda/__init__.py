@@ -12,14 +12,29 @@ import functools
 import hashlib
 import importlib
 import os
+import struct
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-Launch: TypeAlias = Callable[[int, int, int, int, int], None]
-"""Start a kernel: blocks, threads a block, bytes of shared memory, stream, address of a list of addresses."""
+
+class Packed:
+    """Room for the arguments of a kernel, laid out as it reads them; every thread has its own."""
+
+    def __init__(self, layout: str) -> None:
+        self.layout = struct.Struct(layout)
+        self.room = ctypes.create_string_buffer(self.layout.size)
+        self._size = ctypes.c_size_t(self.layout.size)
+        # What the driver asks for: "the buffer is", "its size is", "end".
+        self._extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(self.room), 2, ctypes.addressof(self._size), 0)
+        self.extra = ctypes.addressof(self._extra)
+
+
+Launch: TypeAlias = Callable[[int, int, int, int, Packed], None]
+"""Start a kernel: blocks, threads a block, bytes of shared memory, stream, arguments."""
 
 # What the sources need to know of where they run.
 _PRELUDE = """\
@@ -41,14 +56,6 @@ _LEAST_CAPABILITY = (8, 0)
 # A block may use this much shared memory without asking.
 _FREE_SHARED_BYTES = 48 * 1024
 
-POINTER, INT, LONG, FLOAT, DOUBLE = (
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_int64,
-    ctypes.c_float,
-    ctypes.c_double,
-)
-
 
 class Program(NamedTuple):
     """A source in this folder and the numbers it is compiled with."""
@@ -66,10 +73,10 @@ class Program(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel of a program, and the types of its arguments."""
+    """A kernel of a program, and the layout of its arguments as :mod:`struct` writes it."""
 
     name: str
-    types: tuple[Any, ...]
+    layout: str
 
     def launch(
         self, program: Program, like: Any, grid: int, threads: int, shared_bytes: int, *arguments: Any
@@ -78,13 +85,25 @@ class Kernel(NamedTuple):
 
         Tensors among the arguments are passed by address, and None is the null pointer.
         """
+        packed = _rooms.by_name.get(self.name)
+        if packed is None:
+            packed = _rooms.by_name[self.name] = Packed(self.layout)
         values = [
-            kind(a.data_ptr() if hasattr(a, "data_ptr") else a)
-            for kind, a in zip(self.types, arguments, strict=True)
+            a if type(a) is int or type(a) is float else 0 if a is None else a.data_ptr() for a in arguments
         ]
-        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        packed.layout.pack_into(packed.room, 0, *values)
         start = compiled_kernel(self.name, program, like.get_device())
-        start(grid, threads, shared_bytes, current_stream(like), ctypes.addressof(addresses))
+        start(grid, threads, shared_bytes, current_stream(like), packed)
+
+
+class _Rooms(threading.local):
+    """Of this thread: where it lays out the arguments of each kernel."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Packed] = {}
+
+
+_rooms = _Rooms()
 
 
 def cuda_refusal(*arrays: Any, dtype: str = "float32") -> str | None:
@@ -126,17 +145,29 @@ def compiled_kernel(name: str, program: Program, device: int) -> Launch:
     from cuda.bindings import driver
 
     function = _checked(driver.cuModuleGetFunction(_module(program, device), name.encode()))
+    handle, start_kernel = int(function), _launch_function()
     allowed = _FREE_SHARED_BYTES
 
-    def start(grid: int, threads: int, shared_bytes: int, stream: int, arguments: int) -> None:
+    def start(grid: int, threads: int, shared_bytes: int, stream: int, packed: Packed) -> None:
         nonlocal allowed
         if shared_bytes > allowed:
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
             allowed = shared_bytes
-        _checked(driver.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, 0))
+        status = start_kernel(handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, None, packed.extra)
+        if status:
+            raise RuntimeError(f"CUDA refused to start `{name}`: {driver.CUresult(status)!r}.")
 
     return start
+
+
+@functools.cache
+def _launch_function() -> Any:
+    """The driver's own function: the bindings take twice as long to call it."""
+    function = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    pointer, number = ctypes.c_void_p, ctypes.c_uint
+    function.argtypes = [pointer, *(number,) * 7, pointer, pointer, pointer]
+    return function
 
 
 @functools.cache
@@ -156,12 +187,15 @@ def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
 
     options = ["--gpu-architecture=sm_{}{}".format(*capability), "--std=c++17", *program.flags]
     source = _PRELUDE + program.path.read_text()
+    headers = {path.name: path.read_text() for path in sorted(program.path.parent.glob("*.cuh"))}
     version = _checked(nvrtc.nvrtcVersion())
-    key = hashlib.sha256(repr((source, options, version)).encode()).hexdigest()
+    key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()
     stored = _cache_directory() / f"{key}.cubin"
     if stored.is_file():
         return stored.read_bytes()
-    compiler = _checked(nvrtc.nvrtcCreateProgram(source.encode(), program.path.name.encode(), 0, [], []))
+    texts, names = ([text.encode() for text in part] for part in (headers.values(), headers.keys()))
+    name = program.path.name.encode()
+    compiler = _checked(nvrtc.nvrtcCreateProgram(source.encode(), name, len(names), texts, names))
     (status,) = nvrtc.nvrtcCompileProgram(compiler, len(options), [o.encode() for o in options])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(compiler))

@@ -4,7 +4,9 @@
 
 typedef unsigned int u32;
 
-constexpr int THREADS = 256;
+constexpr int DRAWERS = 128;  // threads of a block that draws
+constexpr int THREADS = 512;  // threads of a block that makes rows orthonormal
+constexpr int WARPS = THREADS / 32, PARTS = WARPS / 4;
 constexpr int PANEL = 16;  // rows that are made orthonormal at once
 constexpr int SMALL = 20;  // width of small tables; four more than a multiple of 16 keeps loads of tiles free of conflicts
 
@@ -53,11 +55,11 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
 }
 
 // Standard normals `(blocks, rows, dim)`.
-extern "C" __global__ void __launch_bounds__(THREADS) draw_normals(
+extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
     const u32* high, const u32* low, const long long* step, int steps, int first_block, int purpose, int blocks, int rows,
     int dim, double* out) {
     int pairs = (dim + 1) / 2;
-    long long k = (long long)blockIdx.x * THREADS + threadIdx.x;
+    long long k = (long long)blockIdx.x * DRAWERS + threadIdx.x;
     if (k >= (long long)blocks * rows * pairs) return;
     int pair = k % pairs, row = k / pairs % rows, block = k / pairs / rows;
     double both[2];
@@ -68,13 +70,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) draw_normals(
 }
 
 // Independent unit rows `(blocks, dim)`: every block is one row.
-extern "C" __global__ void __launch_bounds__(THREADS) draw_unit_rows(
+extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     const u32* high, const u32* low, const long long* step, int steps, int first_block, int purpose, int dim, float* out) {
     SHARED(double, row);
     double* sums = row + dim + 1;
     Words key = block_key(high, low, step, steps, first_block + blockIdx.x, purpose);
     double square = 0.0;
-    for (int pair = threadIdx.x; 2 * pair < dim; pair += THREADS) {
+    for (int pair = threadIdx.x; 2 * pair < dim; pair += DRAWERS) {
         two_normals(key, 0, pair, row + 2 * pair, row + 2 * pair + 1);
         square += row[2 * pair] * row[2 * pair];
         if (2 * pair + 1 < dim) square += row[2 * pair + 1] * row[2 * pair + 1];
@@ -83,18 +85,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) draw_unit_rows(
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = square;
     __syncthreads();
     double total = 0.0;
-    for (int w = 0; w < THREADS / 32; w++) total += sums[w];
+    for (int w = 0; w < DRAWERS / 32; w++) total += sums[w];
     double scale = 1.0 / sqrt(total);
-    for (int d = threadIdx.x; d < dim; d += THREADS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
+    for (int d = threadIdx.x; d < dim; d += DRAWERS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
 }
 
-// Inner products of the rows of a panel, `gram (2, PANEL, SMALL)`: two halves of the sum.
+// Inner products of the rows of a panel, `gram (PARTS, PANEL, SMALL)`: parts of the sum.
 __device__ void multiply_panel(const double* panel, int columns, int width, double* gram) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int i = 8 * (warp % 4 / 2) + lane / 4, j = 8 * (warp % 2) + lane / 4, part = warp / 4, steps = columns / 4;
     double c0 = 0.0, c1 = 0.0;
 #pragma unroll 4
-    for (int s = part * steps / 2; s < (part + 1) * steps / 2; s++)
+    for (int s = part * steps / PARTS; s < (part + 1) * steps / PARTS; s++)
         multiply_add(c0, c1, panel[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
     double* target = gram + (part * PANEL + i) * SMALL + 8 * (warp % 2) + 2 * (lane % 4);
     target[0] = c0;
@@ -103,16 +105,20 @@ __device__ void multiply_panel(const double* panel, int columns, int width, doub
 }
 
 // A Cholesky factor of the Gram matrix in single precision, with a floor under its pivots: rough is good enough,
-// since the caller comes back until the rows are orthonormal. Thread (i, j) owns the entry (i, j).
+// since the caller comes back until the rows are orthonormal. Thread (i, j) owns the entry (i, j); the others wait.
 __device__ void factorise(float entry, int i, int j, float* column, float* floors, double* factor) {
+    bool owner = i < PANEL;
     if (i == j) floors[i] = 1e-6f * entry;
     for (int c = 0; c < PANEL; c++) {
         float* now = column + (c % 2) * PANEL;
-        if (j == c) now[i] = entry;
+        if (owner && j == c) now[i] = entry;
         __syncthreads();
+        if (!owner) continue;
         float pivot = fmaxf(now[c], floors[c]);
-        if (j == c) factor[i * SMALL + c] = i < c ? 0.0f : i == c ? sqrtf(pivot) : now[i] / sqrtf(pivot);
-        entry -= now[i] * now[j] / pivot;
+        float inverse = rsqrtf(pivot);
+        // The diagonal holds its own inverse, which is what it is used for.
+        if (j == c && i >= c) factor[i * SMALL + c] = i == c ? inverse : now[i] * inverse;
+        entry -= (now[i] * inverse) * (now[j] * inverse);
     }
     __syncthreads();
 }
@@ -126,19 +132,22 @@ __device__ void orthonormalise_panel(double* panel, int live, int columns, int w
     for (int pass = 0; pass < 8; pass++) {
         if (threadIdx.x == 0) *far = 0;
         multiply_panel(panel, columns, width, gram);
-        double entry = gram[i * SMALL + j] + gram[(PANEL + i) * SMALL + j];
+        double entry = i == j;
         // Rows that only fill the panel up are zero, and stay so.
-        if (i >= live || j >= live) entry = i == j;
+        if (i < min(live, PANEL) && j < live) {
+            entry = 0.0;
+            for (int part = 0; part < PARTS; part++) entry += gram[(part * PANEL + i) * SMALL + j];
+        }
         double error = entry - (i == j);
         if (fabs(error) > 1e-5) *far = 1;
         __syncthreads();
         bool close = !*far;
         __syncthreads();
-        if (close)
-            // A Cholesky factor of almost the identity, to first order; what is left out is of the order of 1e-10.
-            factor[i * SMALL + j] = j < i ? error : j == i ? error / 2 : 0.0;
-        else
+        if (!close)
             factorise((float)entry, i, j, column, floors, factor);
+        else if (i < PANEL && j <= i)
+            // A Cholesky factor of almost the identity, to first order; what is left out is of the order of 1e-10.
+            factor[i * SMALL + j] = j < i ? error : error / 2;
         __syncthreads();
         for (int c = threadIdx.x; c < columns; c += THREADS) {
             double row[PANEL];
@@ -155,7 +164,7 @@ __device__ void orthonormalise_panel(double* panel, int live, int columns, int w
             } else {
 #pragma unroll
                 for (int s = 0; s < PANEL; s++) {
-                    row[s] /= factor[s * SMALL + s];
+                    row[s] *= factor[s * SMALL + s];
 #pragma unroll
                     for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
                 }
@@ -171,7 +180,7 @@ __device__ void orthonormalise_panel(double* panel, int live, int columns, int w
 // Take the part along a panel out of the rows below it; `along (rest, SMALL)` is room for their inner products.
 __device__ void project_out(const double* panel, double* below, int rest, int columns, int width, double* along) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int tile = warp; tile < rest / 8 * 2; tile += THREADS / 32) {
+    for (int tile = warp; tile < rest / 8 * 2; tile += WARPS) {
         int i = tile / 2 * 8 + lane / 4, j = tile % 2 * 8 + lane / 4;
         double c0 = 0.0, c1 = 0.0;
 #pragma unroll 4
@@ -181,7 +190,7 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
         along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4) + 1] = c1;
     }
     __syncthreads();
-    for (int tile = warp; tile < rest / 8 * (columns / 8); tile += THREADS / 32) {
+    for (int tile = warp; tile < rest / 8 * (columns / 8); tile += WARPS) {
         int i = tile / (columns / 8) * 8 + lane / 4, first = tile % (columns / 8) * 8;
         double* target = below + i * width + first + 2 * (lane % 4);
         double c0 = target[0], c1 = target[1];
@@ -201,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
     int padded = (rows + PANEL - 1) / PANEL * PANEL;
     double *matrix = shared, *along = matrix + padded * width, *gram = along + padded * SMALL;
-    double* factor = gram + 2 * PANEL * SMALL;
+    double* factor = gram + PARTS * PANEL * SMALL;
     const double* source = gaussian + (long long)blockIdx.x * rows * dim;
     for (int k = threadIdx.x; k < padded * columns; k += THREADS) {
         int r = k / columns, c = k % columns;

@@ -9,15 +9,15 @@ import functools
 import sys
 from typing import Any
 
-from orthoslice.kernels.cuda import INT, POINTER, Kernel, Program
+from orthoslice.kernels.cuda import Kernel, Program
 
 _PROGRAM = Program("directions")
-_THREADS = 256
+_DRAWERS = 128
+_THREADS = 512
 
-_KEY = (*(POINTER,) * 3, *(INT,) * 3)
-_DRAW_NORMALS = Kernel("draw_normals", (*_KEY, INT, INT, INT, POINTER))
-_DRAW_UNIT_ROWS = Kernel("draw_unit_rows", (*_KEY, INT, POINTER))
-_ORTHONORMALISE = Kernel("orthonormalise", (POINTER, INT, INT, INT, POINTER))
+_DRAW_NORMALS = Kernel("draw_normals", "PPPiiiiiiP")
+_DRAW_UNIT_ROWS = Kernel("draw_unit_rows", "PPPiiiiP")
+_ORTHONORMALISE = Kernel("orthonormalise", "PiiiP")
 
 
 def large_block_refusal(device: int, rows: int, dim: int) -> str | None:
@@ -35,14 +35,15 @@ def _orthonormalise_bytes(rows: int, dim: int) -> int:
     """Shared memory that a block of `rows` orthonormal rows takes while it is made."""
     padded, columns = -(-rows // 16) * 16, -(-dim // 8) * 8
     width = -(-columns // 16) * 16 + 4
-    return 8 * (padded * width + padded * 20 + 3 * 16 * 20 + 32)
+    parts = _THREADS // 128
+    return 8 * (padded * width + padded * 20 + (parts + 1) * 16 * 20 + 32)
 
 
 def unit_rows(stream: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
     """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
     out = _empty(stream[0], (count, dim), "float32")
     key = (*stream, step, steps, first, purpose)
-    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _THREADS, 8 * (dim + 1 + _THREADS // 32), *key, dim, out)
+    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _DRAWERS, 8 * (dim + 1 + _DRAWERS // 32), *key, dim, out)
     return out
 
 
@@ -55,7 +56,7 @@ def orthonormal_rows(
     pairs = blocks * rows * ((dim + 1) // 2)
     key = (*stream, step, steps, first, purpose)
     _DRAW_NORMALS.launch(
-        _PROGRAM, gaussian, -(-pairs // _THREADS), _THREADS, 0, *key, blocks, rows, dim, gaussian
+        _PROGRAM, gaussian, -(-pairs // _DRAWERS), _DRAWERS, 0, *key, blocks, rows, dim, gaussian
     )
     out = _empty(gaussian, (total, dim), "float32")
     room = _orthonormalise_bytes(rows, dim)

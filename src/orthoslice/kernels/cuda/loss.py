@@ -10,18 +10,21 @@ from typing import Any
 
 from orthoslice.kernels.cuda.rows import (
     LONGEST_ON_CHIP,
+    Matched,
     Sorted,
     add_up,
     gather_slopes,
     match_points,
     match_rows,
     match_sorted,
+    project_both,
     sort_rows,
 )
 
-# Bytes that the directions together read from the outer cache where each projects for itself: with more, two
-# matrix products are faster than none.
-_WORTH_FUSING = 1 << 26
+# Multiplications of a step (slices x points x dim, both clouds) up to which it pays to project in the kernel that
+# sorts, where every direction reads the clouds again, and to make all products in one launch of our own.
+_PROJECT_INSIDE = 1 << 24
+_PROJECT_AT_ONCE = 1 << 29
 
 # Working memory a number: the projection, its sorted copy and its place, and the slope.
 _BYTES = 16
@@ -42,33 +45,55 @@ def sliced_loss(
     With a `target`, that is `y` projected and sorted. Returns a float32 scalar and the wanted gradients, None
     for the others; adds 1 to an int64 `step` unless it is None.
     """
-    n, m, slices = x.shape[0], y.shape[0], theta.shape[0]
-    factor = 1 / slices
-    fused = 8 * slices * n * x.shape[1] <= _WORTH_FUSING
-    if n == m <= LONGEST_ON_CHIP and fused and target is None:
-        matched = match_points(x, y, theta, p, factor, wanted)
-        value = add_up(matched.scores, step)
-        return value, gather_slopes(matched, theta) if any(wanted) else (None, None)
+    x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+    (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
     at_once = max(1, memory // (_BYTES * (n + m)))
-    parts, gradients = [], [None, None]
+    small = slices * (n + m) * dim <= _PROJECT_AT_ONCE
+    parts: list[Any] = []
+    gradients: tuple[Any, Any] = (None, None)
     for first in range(0, slices, at_once):
-        rows = slice(first, first + at_once)
-        px = theta[rows] @ x.T
-        if target is None:
-            matched = match_rows(px, theta[rows] @ y.T, p, factor, wanted)
-        else:
-            known = Sorted(target.keys[rows], None)
-            matched = match_sorted(sort_rows(px, wanted[0]), known, p, factor, wanted)
+        part = slice(first, first + at_once)
+        rows = theta if at_once >= slices else theta[part]
+        known = None if target is None else Sorted(target.keys[part], None)
+        matched = _match(x, y, rows, known, p, 1 / slices, wanted, small)
         parts.append(matched.scores)
-        for k, slopes in enumerate(matched[1:]):
-            if wanted[k]:
-                gradients[k] = _carry_back(gradients[k], slopes, theta[rows])
+        if any(wanted):
+            gradients = _carry_back(gradients, matched, rows, small)
     scores = parts[0] if len(parts) == 1 else sys.modules["torch"].cat(parts)
-    return add_up(scores, step), (gradients[0], gradients[1])
+    return add_up(scores, step), gradients
 
 
-def _carry_back(total: Any, slopes: Any, theta: Any) -> Any:
-    return slopes.T @ theta if total is None else total.addmm_(slopes.T, theta)
+def _match(
+    x: Any,
+    y: Any,
+    theta: Any,
+    target: Sorted | None,
+    p: float,
+    factor: float,
+    wanted: tuple[bool, bool],
+    small: bool,
+) -> Matched:
+    if target is not None:
+        return match_sorted(sort_rows(theta @ x.T, wanted[0]), target, p, factor, wanted)
+    if (
+        x.shape == y.shape
+        and x.shape[0] <= LONGEST_ON_CHIP
+        and 2 * theta.shape[0] * x.numel() <= _PROJECT_INSIDE
+    ):
+        return match_points(x, y, theta, p, factor, wanted)
+    px, py = project_both(x, y, theta) if small else (theta @ x.T, theta @ y.T)
+    return match_rows(px, py, p, factor, wanted)
+
+
+def _carry_back(totals: tuple[Any, Any], matched: Matched, theta: Any, small: bool) -> tuple[Any, Any]:
+    """Gradients by the points, added to those of directions before."""
+    if small and totals == (None, None):
+        return gather_slopes(matched, theta)
+    first, second = (
+        None if slopes is None else slopes.T @ theta if total is None else total.addmm_(slopes.T, theta)
+        for total, slopes in zip(totals, matched[1:], strict=True)
+    )
+    return first, second
 
 
 def sort_target(y: Any, theta: Any) -> Sorted:

@@ -10,7 +10,7 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
-from orthoslice.kernels.cuda import DOUBLE, FLOAT, INT, LONG, POINTER, Kernel, Program
+from orthoslice.kernels.cuda import Kernel, Program
 
 # Threads of a block and numbers a thread, by capacity.
 _SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
@@ -20,20 +20,26 @@ LONGEST_ON_CHIP = 16384
 # Buckets of long rows hold this many on average and fit as many as a block sorts: more than twice that.
 _BUCKET = 3584
 _BUCKET_SHAPE = (512, 16)
+_RULED = 1024
 
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
-_POINTS_A_BLOCK = 8
+_POINTS_A_GROUP = 8
+_PLAIN = Program("plain")
+_PLAIN_THREADS = 256
+_PROJECT_TILE = (64, 128)
+_PROJECT_BYTES = 4 * 16 * (64 + 4 + 128 + 4)
 
-_MATCH_ROWS = Kernel("match_rows", (*(POINTER,) * 3, INT, INT, FLOAT, DOUBLE, *(POINTER,) * 3))
-_SORT_ROWS = Kernel("sort_rows", (POINTER, INT, POINTER, POINTER))
-_PICK_BORDERS = Kernel("pick_borders", (POINTER, INT, INT, POINTER))
-_DEAL_TILES = Kernel("deal_tiles", (POINTER, INT, INT, INT, *(POINTER,) * 4))
-_START_BUCKETS = Kernel("start_buckets", (POINTER, POINTER, INT))
-_SORT_BUCKETS = Kernel("sort_buckets", (*(POINTER,) * 3, INT, INT))
-_MATCH_SORTED = Kernel("match_sorted", (*(POINTER,) * 4, LONG, LONG, INT, FLOAT, DOUBLE, *(POINTER,) * 3))
-_ADD_UP = Kernel("add_up", (POINTER, INT, POINTER, POINTER))
-_GATHER_SLOPES = Kernel("gather_slopes", (*(POINTER,) * 3, *(INT,) * 4, POINTER, POINTER))
+_MATCH_ROWS = Kernel("match_rows", "PPPiifdPPP")
+_SORT_ROWS = Kernel("sort_rows", "PiPP")
+_PICK_BORDERS = Kernel("pick_borders", "PiiPP")
+_DEAL_TILES = Kernel("deal_tiles", "PiiiPPPPP")
+_START_BUCKETS = Kernel("start_buckets", "PPi")
+_SORT_BUCKETS = Kernel("sort_buckets", "PPPii")
+_MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
+_PROJECT = Kernel("project", "PPPiiiiPP")
+_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiiPP")
+_ADD_UP = Kernel("add_up", "PiPP")
 
 
 class Shape(NamedTuple):
@@ -48,22 +54,22 @@ class Shape(NamedTuple):
         """How many numbers a block sorts on chip."""
         return self.threads * self.items
 
-    def launch(self, kernel: Kernel, like: Any, grid: int, *arguments: Any, extra_words: int = 0) -> None:
-        kernel.launch(
-            _program(self), like, grid, self.threads, 4 * (_shared_words(self) + extra_words), *arguments
-        )
+    def launch(
+        self, source: str, kernel: Kernel, like: Any, grid: int, *arguments: Any, extra_words: int = 0
+    ) -> None:
+        program, words = _compiled_for(source, self)
+        kernel.launch(program, like, grid, self.threads, 4 * (words + extra_words), *arguments)
 
 
-# Both are looked up at every call of small problems.
+# Looked up at every call of small problems.
 @functools.cache
-def _program(shape: Shape) -> Program:
-    return Program("rows", (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places))))
-
-
-@functools.cache
-def _shared_words(shape: Shape) -> int:
-    """Entries and cells, each padded, and room to talk."""
-    return 2 * (shape.capacity + shape.capacity // 32 + 1) + 5 * (shape.threads // 32) + 1
+def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
+    """A program, and the words of shared memory that its kernels sort in."""
+    defines = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
+    padded = shape.capacity + shape.capacity // 32 + 1
+    # Keys and cells, each padded; slots of half a word; room to talk.
+    words = 2 * padded + shape.places * shape.capacity // 2 + 5 * (shape.threads // 32) + 1
+    return Program(source, defines), words
 
 
 @functools.cache
@@ -72,8 +78,9 @@ def _shape(n: int, places: bool) -> Shape:
     return next(s for s in shapes if s.capacity >= n)
 
 
-# For kernels that sort nothing.
-_PLAIN = Shape(256, 1, False)
+def _launch_plain(kernel: Kernel, like: Any, grid: int, *arguments: Any, shared_bytes: int = 256) -> None:
+    """Start a kernel that sorts nothing."""
+    kernel.launch(_PLAIN, like, grid, _PLAIN_THREADS, shared_bytes, *arguments)
 
 
 class Sorted(NamedTuple):
@@ -94,7 +101,7 @@ def sort_rows(rows: Any, places: bool) -> Sorted:
     if n > LONGEST_ON_CHIP:
         return _sort_long_rows(rows, places)
     keys, order = _empty(rows, rows.shape, "float32"), _empty(rows, rows.shape, "int32") if places else None
-    _shape(n, places).launch(_SORT_ROWS, rows, rows.shape[0], rows, n, keys, order)
+    _shape(n, places).launch("rows", _SORT_ROWS, rows, rows.shape[0], rows, n, keys, order)
     return Sorted(keys, order)
 
 
@@ -104,21 +111,24 @@ def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     shape = Shape(*_BUCKET_SHAPE, places)
     tiles = -(-n // shape.capacity)
     borders = _empty(rows, (slices, max(buckets - 1, 1)), "int32")
+    reached = _empty(rows, (slices, _RULED), "int32")
     cursors = rows.new_zeros((slices, buckets), dtype=borders.dtype)
     starts = _empty(rows, (slices, buckets), "int32")
     keys, order = _empty(rows, rows.shape, "float32"), _empty(rows, rows.shape, "int32") if places else None
-    shape._replace(places=False).launch(_PICK_BORDERS, rows, slices, rows, n, buckets, borders)
+    shape._replace(places=False).launch(
+        "buckets", _PICK_BORDERS, rows, slices, rows, n, buckets, borders, reached
+    )
 
     def deal(*out: Any) -> None:
-        # Borders, counts, starts and bases of the buckets.
-        extra_words = 4 * buckets
-        arguments = (rows, n, tiles, buckets, borders, cursors, *out)
-        shape.launch(_DEAL_TILES, rows, slices * tiles, *arguments, extra_words=extra_words)
+        # The ruler's table, and borders, counts and shifts of the buckets.
+        extra_words = _RULED + 3 * buckets
+        arguments = (rows, n, tiles, buckets, borders, reached, cursors, *out)
+        shape.launch("buckets", _DEAL_TILES, rows, slices * tiles, *arguments, extra_words=extra_words)
 
     deal(None, None)
-    _PLAIN.launch(_START_BUCKETS, rows, slices, cursors, starts, buckets)
+    shape.launch("buckets", _START_BUCKETS, rows, slices, cursors, starts, buckets)
     deal(keys, order)
-    shape.launch(_SORT_BUCKETS, rows, slices * buckets, keys, order, starts, n, buckets)
+    shape.launch("buckets", _SORT_BUCKETS, rows, slices * buckets, keys, order, starts, n, buckets)
     return Sorted(keys, order)
 
 
@@ -147,7 +157,7 @@ def _match(x: Any, y: Any, theta: Any, n: int, p: float, factor: float, wanted: 
     scores = _empty(x, (slices,), "float64")
     slopes = [x.new_empty((slices, n)) if want else None for want in wanted]
     arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
-    _shape(n, any(wanted)).launch(_MATCH_ROWS, x, slices, *arguments)
+    _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, x, slices, *arguments)
     return Matched(scores, *slopes)
 
 
@@ -164,24 +174,36 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
     y_slopes = fill((slices, m)) if wanted[1] else None
     arguments = (x.keys, y.keys, x.places, y.places, n, m, parts, p, factor, sums, x_slopes, y_slopes)
-    _PLAIN.launch(_MATCH_SORTED, x.keys, slices * parts, *arguments)
+    _launch_plain(_MATCH_SORTED, x.keys, slices * parts, *arguments)
     return Matched(sums.sum(1), x_slopes, y_slopes)
+
+
+def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
+    """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
+    (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
+    px, py = x.new_empty((slices, n)), x.new_empty((slices, m))
+    rows, points = _PROJECT_TILE
+    tiles = -(-slices // rows) * (-(-n // points) - (-m // points))
+    arguments = (x, y, theta, slices, n, m, dim, px, py)
+    _launch_plain(_PROJECT, x, tiles, *arguments, shared_bytes=_PROJECT_BYTES)
+    return px, py
 
 
 def gather_slopes(matched: Matched, theta: Any) -> tuple[Any, Any]:
     """`slopes^T theta` of both clouds, `(n, dim)` and `(m, dim)`, in one launch; None where slopes are None."""
-    theta = theta.contiguous()
     slices, dim = theta.shape
     sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
     gradients = [theta.new_empty((size, dim)) if size else None for size in sizes]
-    tiles = sum(-(-size // _POINTS_A_BLOCK) for size in sizes)
-    arguments = (*matched[1:], theta, slices, *sizes, dim, *gradients)
-    _PLAIN.launch(_GATHER_SLOPES, theta, tiles, *arguments)
+    groups = max(1, _PLAIN_THREADS // (-(-dim // 32) * 32))
+    # A power of two of them shares a block evenly.
+    groups = 1 << (groups.bit_length() - 1)
+    tiles = sum(-(-size // (_POINTS_A_GROUP * groups)) for size in sizes)
+    _launch_plain(_GATHER_SLOPES, theta, tiles, *matched[1:], theta, slices, *sizes, dim, groups, *gradients)
     return gradients[0], gradients[1]
 
 
 def add_up(scores: Any, step: Any = None) -> Any:
     """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
     out = _empty(scores, (), "float32")
-    _PLAIN.launch(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
+    _launch_plain(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
     return out

@@ -1,0 +1,92 @@
+// What the threads of a block do together, and what a pair of numbers costs. Included with THREADS defined.
+
+#pragma once
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+constexpr int WARPS = (THREADS + 31) / 32;
+constexpr int TALK_WORDS = 5 * WARPS + 1;  // of shared memory, for the functions that take `talk`
+constexpr u32 EVERYONE = 0xffffffffu;
+#define INFINITE __uint_as_float(0x7f800000u)
+
+// Unsigned integers in the order of the numbers; minus zero counts as zero.
+__device__ __forceinline__ u32 ordered(float value) {
+    u32 bits = __float_as_uint(value + 0.0f);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float number(u32 key) {
+    return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
+}
+
+__device__ u32 block_max(u32 value, u32* talk) {
+    u32 top = __reduce_max_sync(EVERYONE, value);
+    if (threadIdx.x % 32 == 0) talk[threadIdx.x / 32] = top;
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) top = max(top, talk[w]);
+    __syncthreads();
+    return top;
+}
+
+// The range of all threads' numbers, and whether all of them are finite.
+__device__ void block_range(float& low, float& high, bool& finite, u32* talk) {
+    // Apart from the room of the other talks: no wait is needed before those.
+    u32* tops = talk + 2 * WARPS;
+    u32 below = __reduce_max_sync(EVERYONE, ordered(-low));
+    u32 above = __reduce_max_sync(EVERYONE, ordered(high));
+    u32 broken = __reduce_max_sync(EVERYONE, !finite);
+    if (threadIdx.x % 32 == 0) {
+        tops[3 * (threadIdx.x / 32)] = below;
+        tops[3 * (threadIdx.x / 32) + 1] = above;
+        tops[3 * (threadIdx.x / 32) + 2] = broken;
+    }
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) {
+        below = max(below, tops[3 * w]);
+        above = max(above, tops[3 * w + 1]);
+        broken |= tops[3 * w + 2];
+    }
+    low = -number(below);
+    high = number(above);
+    finite = !broken;
+}
+
+__device__ double block_sum(double value, u32* talk) {
+    double* sums = reinterpret_cast<double*>(talk);
+    for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(EVERYONE, value, step);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    double total = 0;
+    for (int w = 0; w < WARPS; w++) total += sums[w];
+    return total;
+}
+
+// The sum over all threads before this one.
+__device__ u32 block_scan(u32 value, u32* talk) {
+    u32 sum = value;
+    for (int step = 1; step < 32; step *= 2) {
+        u32 other = __shfl_up_sync(EVERYONE, sum, step);
+        if (threadIdx.x % 32 >= step) sum += other;
+    }
+    if (threadIdx.x % 32 == 31) talk[threadIdx.x / 32] = sum;
+    __syncthreads();
+    u32 before = 0;
+    for (int w = 0; w < WARPS; w++) before += w < threadIdx.x / 32 ? talk[w] : 0;
+    __syncthreads();
+    return before + sum - value;
+}
+
+__device__ __forceinline__ float cost(float difference, float p) {
+    float size = fabsf(difference);
+    return p == 2.0f ? size * size : p == 1.0f ? size : powf(size, p);
+}
+
+// The derivative of the cost, 0 at 0; NaN stays NaN.
+__device__ __forceinline__ float slope(float difference, float p) {
+    if (p == 2.0f) return 2.0f * difference;
+    if (difference == 0.0f) return 0.0f;
+    float size = p == 1.0f ? 1.0f : p * powf(fabsf(difference), p - 1.0f);
+    return difference != difference ? difference : copysignf(size, difference);
+}

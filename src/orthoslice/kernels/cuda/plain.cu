@@ -1,0 +1,141 @@
+// What needs no sort: matching rows that are sorted, projecting, and adding up.
+
+constexpr int THREADS = 256;
+#include "block.cuh"
+
+constexpr int POINTS = 8;  // that one block gathers slopes for
+
+// floor(i m / n), without the division of long integers.
+__device__ __forceinline__ long long rank_at(long long i, long long n, long long m) {
+    long long j = (long long)((double)i * (double)m / (double)n);
+    while (j * n > i * m) j--;
+    while ((j + 1) * n <= i * m) j++;
+    return j;
+}
+
+// Costs of sorted rows `x (rows, n)` against sorted rows `y (rows, m)`, n >= m, summed over parts of the ranks of x:
+// `(rows, parts)`. Each point of x weighs m and each of y weighs n, in units of 1 / (n m). With slopes where they are
+// asked for, of either cloud; those go to the points' places, and `y_slopes` must start from 0 unless n = m.
+extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
+    const float* x, const float* y, const int* x_places, const int* y_places, long long n, long long m, int parts,
+    float p, double factor, double* sums, float* x_slopes, float* y_slopes) {
+    SHARED(u32, shared);
+    long long row = blockIdx.x / parts, part = blockIdx.x % parts;
+    long long first = part * n / parts, last = (part + 1) * n / parts;
+    double unit = factor / ((double)n * (double)m);
+    double total = 0.0;
+    for (long long i = first + threadIdx.x; i < last; i += THREADS) {
+        float value = x[row * n + i], pull = 0.0f;
+        for (long long j = n == m ? i : rank_at(i, n, m); j < m && j * n < (i + 1) * m; j++) {
+            long long mass = min((i + 1) * m, (j + 1) * n) - max(i * m, j * n);
+            float difference = value - y[row * m + j];
+            total += (double)mass * cost(difference, p);
+            float step = (float)(unit * mass) * slope(difference, p);
+            pull += step;
+            if (y_slopes) {
+                float* target = &y_slopes[row * m + y_places[row * m + j]];
+                if (n == m) *target = -step;
+                else atomicAdd(target, -step);
+            }
+        }
+        if (x_slopes) x_slopes[row * n + x_places[row * n + i]] = pull;
+    }
+    double sum = block_sum(total, shared);
+    if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
+}
+
+// The sum of `count` scores, always in the same order, in single precision; and one more step of a training run.
+extern "C" __global__ void __launch_bounds__(THREADS) add_up(
+    const double* scores, int count, float* out, long long* step) {
+    SHARED(u32, shared);
+    double total = 0.0;
+    for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
+    double sum = block_sum(total, shared);
+    if (threadIdx.x == 0) {
+        *out = (float)sum;
+        if (step) ++*step;
+    }
+}
+
+constexpr int DIRECTIONS = 64, PROJECTED = 128, DEPTH = 16;  // a tile of projections, and of coordinates at a time
+
+// Four consecutive coordinates of a row, zeros beyond its end.
+__device__ __forceinline__ void load_four(const float* table, long long row, int rows, int column, int dim, float* out) {
+#pragma unroll
+    for (int d = 0; d < 4; d++) out[d] = row < rows && column + d < dim ? table[row * dim + column + d] : 0.0f;
+}
+
+// Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
+extern "C" __global__ void __launch_bounds__(THREADS) project(
+    const float* x, const float* y, const float* theta, int slices, int n, int m, int dim, float* px, float* py) {
+    SHARED(u32, shared);
+    float *along = reinterpret_cast<float*>(shared), *points = along + DEPTH * (DIRECTIONS + 4);
+    int x_tiles = (n + PROJECTED - 1) / PROJECTED, tiles = x_tiles + (m + PROJECTED - 1) / PROJECTED;
+    int tile = blockIdx.x % tiles, first_row = blockIdx.x / tiles * DIRECTIONS;
+    bool of_x = tile < x_tiles;
+    const float* cloud = of_x ? x : y;
+    float* out = of_x ? px : py;
+    int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * PROJECTED;
+    // A thread holds 4 directions and two runs of 4 points, half a tile apart: reads and writes of a warp are runs.
+    int column = threadIdx.x % 16 * 4, row = threadIdx.x / 16 * 4;
+    float sum[4][8] = {};
+    for (int d = 0; d < dim; d += DEPTH) {
+        int line = threadIdx.x / 4, from = threadIdx.x % 4 * 4;
+        float four[4];
+        load_four(theta, first_row + line, slices, d + from, dim, four);
+#pragma unroll
+        for (int k = 0; k < 4; k++) along[(from + k) * (DIRECTIONS + 4) + line] = four[k];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            load_four(cloud, first_point + line + 64 * half, size, d + from, dim, four);
+#pragma unroll
+            for (int k = 0; k < 4; k++) points[(from + k) * (PROJECTED + 4) + line + 64 * half] = four[k];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < DEPTH; k++) {
+            const float4 t = *reinterpret_cast<const float4*>(along + k * (DIRECTIONS + 4) + row);
+            const float4 a = *reinterpret_cast<const float4*>(points + k * (PROJECTED + 4) + column);
+            const float4 b = *reinterpret_cast<const float4*>(points + k * (PROJECTED + 4) + column + 64);
+            const float left[4] = {t.x, t.y, t.z, t.w}, right[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 8; j++) sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            int point = first_point + column + j % 4 + 64 * (j / 4);
+            if (first_row + row + i < slices && point < size) out[(long long)(first_row + row + i) * size + point] = sum[i][j];
+        }
+}
+
+// Gradients by points from slopes by projections: slopes^T theta, for both clouds in one go. A group of threads takes
+// a few points, its threads the coordinates. `x_gradient` or `y_gradient` may be missing.
+extern "C" __global__ void __launch_bounds__(THREADS) gather_slopes(
+    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, int groups,
+    float* x_gradient, float* y_gradient) {
+    int lanes = THREADS / groups, group = threadIdx.x / lanes, of_block = POINTS * groups;
+    int tile = blockIdx.x, x_tiles = x_gradient ? (n + of_block - 1) / of_block : 0;
+    bool of_x = tile < x_tiles;
+    const float* slopes = of_x ? x_slopes : y_slopes;
+    float* gradient = of_x ? x_gradient : y_gradient;
+    int size = of_x ? n : m, first = (of_x ? tile : tile - x_tiles) * of_block + group * POINTS;
+    for (int d = threadIdx.x % lanes; d < dim; d += lanes) {
+        float sum[POINTS] = {};
+#pragma unroll 4
+        for (int r = 0; r < rows; r++) {
+            float along = theta[(long long)r * dim + d];
+#pragma unroll
+            for (int i = 0; i < POINTS; i++)
+                if (first + i < size) sum[i] = fmaf(slopes[(long long)r * size + first + i], along, sum[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < POINTS; i++)
+            if (first + i < size) gradient[(long long)(first + i) * dim + d] = sum[i];
+    }
+}
