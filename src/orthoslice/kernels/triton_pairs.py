@@ -75,8 +75,9 @@ def _price_kernel(
     slice_ = (tl.program_id(0) // n_shares).to(tl.int64)
     share = tl.program_id(0) % n_shares
     total = tl.zeros([BLOCK_K], dtype=tl.float64)
-    for start in range(0, SHARE, BLOCK_K):
-        pair = (share * SHARE + start + tl.arange(0, BLOCK_K)).to(tl.int64)
+    first_pair = share * SHARE
+    for start in range(first_pair, tl.minimum(first_pair + SHARE, n_pairs), BLOCK_K):
+        pair = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         live = pair < n_pairs
         i = tl.load(ix + slice_ * ix_slice + pair * ix_pair, mask=live, other=0)
         j = tl.load(iy + slice_ * iy_slice + pair * iy_pair, mask=live, other=0)
