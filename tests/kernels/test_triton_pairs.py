@@ -40,12 +40,13 @@ def priced(row, x, y, p, pairs, wanted=BOTH):
 def test_prices(rng, n, m, dim, dtype, device):
     kind = torch.float32 if dtype is np.float32 else torch.float64
     x, y, pairs = problem(rng, n, m, dim, device, kind)
-    for p in POWERS if n * dim < 1500 else [1]:
+    # Each power is a kernel of its own; interpreted, it takes a second.
+    for p in POWERS if n * dim < 100 else [1.5]:
         found = priced("triton", x, y, p, pairs)
         assert [a.dtype for a in found] == [torch.float64, kind, kind]
         for a, b in zip(found, priced("reference", x.double(), y.double(), p, pairs), strict=True):
             assert_rounded(a, b, dtype, p * dim)
-        if n == m:
+        if n == m and p == 1.5:
             for a, b in zip(found, priced("triton", x, y, p, pairs), strict=True):
                 assert torch.equal(a, b)
 
