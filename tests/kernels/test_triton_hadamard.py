@@ -9,9 +9,10 @@ from helpers import assert_rounded
 from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
 
 LARGE = [(4097, 100), (257, 4096)] if torch.cuda.is_available() else []
-SIZES = [(1, 1), (2, 2), (3, 3), (63, 17), (257, 64), (5, 1000), (3, 2100), *LARGE]
+SIZES = [(1, 1), (2, 2), (3, 3), (63, 17), (257, 5), (3, 1000), (1, 2100), *LARGE]
 DTYPES = [np.float32, np.float64]
 
 
@@ -32,15 +33,14 @@ def problem(rng, n, dim, dtype, device, rounds=3):
 def test_both_ways(rng, n, dim, dtype, device):
     points, slopes, signs, parts = problem(rng, n, dim, dtype, device)
     for operation, table, rest in ((hadamard_project, points, ()), (hadamard_adjoint, slopes, (dim,))):
-        for taken in (parts, parts[1:2]):
+        for taken in (parts, parts[1:2]) if dim < 100 else (parts,):
             count = sum(part.stop - part.start for _, part in taken)
             given = table if operation is hadamard_project else table[:count]
             with operation.using("triton"):
-                found, again = (operation(given, signs, taken, *rest) for _ in range(2))
+                found = operation(given, signs, taken, *rest)
             with operation.using("reference"):
                 exact = operation(given.double(), signs.double(), taken, *rest)
             assert found.dtype == given.dtype
-            assert torch.equal(found, again)
             assert_rounded(found, exact, dtype, 3 * (1 + np.log2(dim)))
 
 
@@ -73,16 +73,18 @@ def test_a_point_does_not_feel_its_neighbours(rng, dtype, device):
     assert together[:, 7].isnan().all()
 
 
-def test_many_blocks(rng, device):
-    """Blocks of one row each, summed in parts."""
-    points, slopes = (torch.tensor(rng.normal(size=s), device=device) for s in ((4, 3), (600, 4)))
-    signs = torch.tensor(rng.choice([-1.0, 1.0], size=(600, 3, 4)), device=device)
-    parts = [(block, slice(0, 1)) for block in range(600)]
+def test_blocks_are_summed_in_parts(rng, device, monkeypatch):
+    """As many of them are where there are few points; always in the same way."""
+    monkeypatch.setattr("orthoslice.kernels._triton._ENOUGH_PROGRAMS", 4)
+    points, slopes = (torch.tensor(rng.normal(size=s), device=device) for s in ((4, 3), (9, 4)))
+    signs = torch.tensor(rng.choice([-1.0, 1.0], size=(9, 3, 4)), device=device)
+    parts = [(block, slice(0, 1)) for block in range(9)]
     for operation, table, rest in ((hadamard_project, points, ()), (hadamard_adjoint, slopes, (3,))):
         with operation.using("triton"):
-            found = operation(table, signs, parts, *rest)
+            found, again = (operation(table, signs, parts, *rest) for _ in range(2))
+        assert torch.equal(found, again)
         with operation.using("reference"):
-            assert_rounded(found, operation(table, signs, parts, *rest), np.float64, 600)
+            assert_rounded(found, operation(table, signs, parts, *rest), np.float64, 10)
 
 
 def test_refusals(rng, device):

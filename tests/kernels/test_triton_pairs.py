@@ -11,9 +11,10 @@ from orthoslice.coupling import Pairs, couple_ranks
 from orthoslice.pricing import price_in_space
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
 
 LARGE = [(4097, 4097, 5), (4097, 1000, 130)] if torch.cuda.is_available() else []
-SIZES = [(1, 1, 3), (2, 2, 1), (63, 63, 17), (257, 257, 3), (1000, 1000, 2), (40, 40, 300)]
+SIZES = [(1, 1, 3), (2, 2, 1), (63, 63, 17), (257, 257, 3), (1000, 1000, 2), (20, 20, 130)]
 SIZES += [(2, 1, 3), (63, 40, 17), (257, 300, 2), *LARGE]
 POWERS = [1, 1.5, 2, 3, 4]
 BOTH = (True, True, False, False)
@@ -39,12 +40,13 @@ def priced(row, x, y, p, pairs, wanted=BOTH):
 def test_prices(rng, n, m, dim, dtype, device):
     kind = torch.float32 if dtype is np.float32 else torch.float64
     x, y, pairs = problem(rng, n, m, dim, device, kind)
-    for p in POWERS if n < 1000 else [1, 2]:
+    # Each power is a kernel of its own; interpreted, it takes a second.
+    for p in POWERS if n * dim < 100 else [1.5]:
         found = priced("triton", x, y, p, pairs)
         assert [a.dtype for a in found] == [torch.float64, kind, kind]
         for a, b in zip(found, priced("reference", x.double(), y.double(), p, pairs), strict=True):
             assert_rounded(a, b, dtype, p * dim)
-        if n == m:
+        if n == m and p == 1.5:
             for a, b in zip(found, priced("triton", x, y, p, pairs), strict=True):
                 assert torch.equal(a, b)
 
@@ -97,11 +99,13 @@ def test_nan_is_not_swallowed(p, device):
         assert gradient.isnan().any(dim=1).tolist() == [True, False]
 
 
-def test_many_slices_are_summed_in_parts(rng, device):
-    x, y, pairs = problem(rng, 5, 5, 3, device, slices=70)
+def test_slices_are_summed_in_parts(rng, device, monkeypatch):
+    """As many of them are where there are few points."""
+    monkeypatch.setattr("orthoslice.kernels._triton._ENOUGH_PROGRAMS", 4)
+    x, y, pairs = problem(rng, 5, 5, 3, device, slices=9)
     found = priced("triton", x, y, 2, pairs)
     for a, b in zip(found, priced("reference", x.double(), y.double(), 2, pairs), strict=True):
-        assert_rounded(a, b, np.float32, 70)
+        assert_rounded(a, b, np.float32, 9)
 
 
 def test_refusals(rng, device):

@@ -75,11 +75,12 @@ def _price_kernel(
     slice_ = (tl.program_id(0) // n_shares).to(tl.int64)
     share = tl.program_id(0) % n_shares
     total = tl.zeros([BLOCK_K], dtype=tl.float64)
-    for start in range(0, SHARE, BLOCK_K):
-        pair = (share * SHARE + start + tl.arange(0, BLOCK_K)).to(tl.int64)
+    first_pair = share * SHARE
+    for start in range(first_pair, tl.minimum(first_pair + SHARE, n_pairs), BLOCK_K):
+        pair = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         live = pair < n_pairs
-        i = tl.load(ix + slice_ * ix_slice + pair * ix_pair, mask=live, other=0)
-        j = tl.load(iy + slice_ * iy_slice + pair * iy_pair, mask=live, other=0)
+        i = tl.load(ix + slice_ * ix_slice + pair * ix_pair, mask=live, other=0).to(tl.int64)
+        j = tl.load(iy + slice_ * iy_slice + pair * iy_pair, mask=live, other=0).to(tl.int64)
         weight = tl.load(mass + slice_ * mass_slice + pair * mass_pair, mask=live, other=0.0)
         square = tl.zeros([BLOCK_K], dtype=x.dtype.element_ty)
         for first in range(0, dim, BLOCK_D):

@@ -184,7 +184,7 @@ class _Shape(NamedTuple):
 
 def _shape(n_rows: int, n: int, m: int, p: float) -> _Shape:
     """How the rows are cut into programs."""
-    # Both rows are padded to one length: Triton 3.7 does not compile gathers from a shorter row than the index.
+    # Rows of one length: Triton 3.6 and 3.7 do not compile gathers from a row that is shorter than the index.
     block = max(2, triton.next_power_of_2(max(n, m)))
     shared = triton.next_power_of_2(max(1, n_rows // _ENOUGH_PROGRAMS))
     rows = max(1, min(_TILE_ITEMS // block, shared))
