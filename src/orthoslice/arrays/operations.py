@@ -70,13 +70,17 @@ class Operation:
             self._forced = before
 
     def __call__(self, *args: Any) -> Any:
+        return self.chosen(*args)(*args)
+
+    def chosen(self, *args: Any) -> Callable[..., Any]:
+        """What would run for these arguments; for callers that repeat themselves."""
         refusals = []
         for row in self._rows:
             if self._forced is not None and row.name != self._forced:
                 continue
             reason = row.accepts(*args)
             if reason is None:
-                return row.run(*args)
+                return row.run
             refusals.append(f"{row.name}: {reason}")
         raise TypeError(f"No row of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
 

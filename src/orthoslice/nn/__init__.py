@@ -20,7 +20,7 @@ from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.kernels.cuda.loss import sliced_loss, sort_target
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
-from orthoslice.result import Estimate, Layout
+from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
 
 __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
@@ -120,12 +120,14 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
 
 class _Plan(NamedTuple):
-    """How clouds of one shape are treated at every step."""
+    """How clouds of one shape get their directions at every step."""
 
     theta: torch.Tensor | None
     """The directions, where they stay the same."""
+    draw: Any
     sampler: Sampler
-    layout: Layout
+    blocks: tuple[Any, ...]
+    n_directions: int
 
 
 class SlicedWassersteinLoss(_Loss):
@@ -173,7 +175,7 @@ class SlicedWassersteinLoss(_Loss):
         directions: Any = "orthogonal",
         target: torch.Tensor | None = None,
         seed: int | None = None,
-        memory: int | str = "1GB",
+        memory: int | str = "512MB",
     ) -> None:
         super().__init__(n_directions, p, directions, target, seed, memory, Sliced())
         self._plans: dict[Any, _Plan | None] = {}
@@ -193,11 +195,12 @@ class SlicedWassersteinLoss(_Loss):
         theta, step = plan.theta, self.step if rng is None else None
         if theta is None:
             stream, step = self._key(x, rng)
-            blocks = (plan.layout.n_blocks, plan.layout.block_rows, x.shape[1], torch.float32, DIRECTIONS, step)
-            theta = draw_blocks(plan.sampler, stream, 0, *blocks).theta[: plan.layout.n_directions]
+            theta = plan.draw(plan.sampler, stream, *plan.blocks, step).theta
+            if theta.shape[0] > plan.n_directions:
+                theta = theta[: plan.n_directions]
         target = self._target_on(theta) if self._has_target and plan.theta is not None else None
 
-        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, tuple[Any, Any]]:
+        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
             with full_precision(x):
                 return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 
@@ -215,7 +218,10 @@ class SlicedWassersteinLoss(_Loss):
             sampler = self._sampler or check_directions(self.theta, Cloud(x.detach().float()))
             count, dim = self.n_directions, x.shape[1]
             sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
-            plan = _Plan(sampler.theta if isinstance(sampler, Given) else None, sampler, layout)
+            blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
+            draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
+            theta = sampler.theta if isinstance(sampler, Given) else None
+            plan = _Plan(theta, draw, sampler, blocks, layout.n_directions)
         self._plans[shape] = plan
         return plan
 
@@ -248,14 +254,20 @@ class _WithGradients(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, run: Any, x: Any, y: Any) -> Any:
-        value, gradients = run(x, y, ctx.needs_input_grad[1:])
-        ctx.save_for_backward(*gradients)
+        value, gradient = run(x, y, ctx.needs_input_grad[1:])
+        ctx.save_for_backward(gradient)
+        ctx.n = x.shape[0]
         return value
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, cotangent: Any) -> Any:
-        return None, *(None if g is None else cotangent * g for g in ctx.saved_tensors)
+        (gradient,) = ctx.saved_tensors
+        pulled = cotangent * gradient
+        _, wanted_x, wanted_y = ctx.needs_input_grad
+        if wanted_x and wanted_y:
+            return None, pulled[: ctx.n], pulled[ctx.n :]
+        return (None, pulled, None) if wanted_x else (None, None, pulled)
 
 
 class ProjectedWassersteinLoss(_Loss):
@@ -288,7 +300,7 @@ class ProjectedWassersteinLoss(_Loss):
         directions: Any = "orthogonal",
         target: torch.Tensor | None = None,
         seed: int | None = None,
-        memory: int | str = "1GB",
+        memory: int | str = "512MB",
     ) -> None:
         if cost not in COSTS:
             raise ValueError(f"`cost` must be one of {sorted(COSTS)}; got {cost!r}.")

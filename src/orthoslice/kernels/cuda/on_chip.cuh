@@ -25,7 +25,7 @@ constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
 // Words of shared memory: keys, cells (later places), slots that numbers came from, and a little room to talk.
 constexpr int SLOTS = 2 * PADDED;
 constexpr int TALK = SLOTS + (PAIRS ? CAPACITY / 2 : 0);  // even: sums of double precision are told there
-static_assert(CAPACITY <= 1 << 15, "positions and counts of cells share a word");
+static_assert(CAPACITY <= 1 << 14, "a position and three counts up to CROWD share a word");
 
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
 __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
@@ -102,7 +102,7 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
     float scale = 2 * words / (high - low);
     u32 crowd = finite && scale < INFINITE ? 0 : CROWD + 1;
 
-    u32 found[ITEMS];  // the cell of a number, and how many were there before it
+    u32 key[ITEMS], found[ITEMS];  // of a number: its key; its cell, and how many were there before it
     if (crowd == 0) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++)
@@ -114,12 +114,14 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
             }
         crowd = block_max(crowd, talk);
     }
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) key[r] = ordered(values[r]);
     if (crowd > CROWD) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
             if (k < n) {
-                keys[at(k)] = ordered(values[r]);
+                keys[at(k)] = key[r];
                 if (PAIRS) cells[at(k)] = place_of(places, k);
             }
         }
@@ -146,41 +148,44 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
         start += first + second;
     }
     __syncthreads();
+    int most = 0;
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++)
-        if (r * THREADS + threadIdx.x < n) {
-            int cell = found[r] & 0xffffu, before = found[r] >> 16;
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x, cell = found[r] & 0xffffu, before = found[r] >> 16;
+        found[r] = 0;
+        if (k < n) {
             u32 both = cells[at(cell >> 1)];
             int begin = cell & 1 ? both >> 16 : both & 0xffffu;
             int end = !(cell & 1) ? both >> 16 : cell < last_cell ? cells[at((cell + 1) >> 1)] & 0xffffu : n;
-            keys[at(begin + before)] = ordered(values[r]);
-            if (PAIRS) slots[begin + before] = r * THREADS + threadIdx.x;
-            found[r] = begin | before << 16 | (end - begin) << 24;
+            keys[at(begin + before)] = key[r];
+            if (PAIRS) slots[begin + before] = k;
+            found[r] = begin | before << 14 | (end - begin) << 20;
+            most = max(most, end - begin);
         }
+    }
+    most = __reduce_max_sync(EVERYONE, (u32)most);
     __syncthreads();
     if (crowd > 1) {
+        // Numbers are compared side by side, so that they do not wait for memory one after the other.
+        for (int j = 0; j < most; j++) {
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x, size = found[r] >> 24;
-            if (k < n && size > 1) {
-                int begin = found[r] & 0xffffu, own = begin + (found[r] >> 16 & 0xffu), rank = begin;
-                u32 key = ordered(values[r]);
-                for (int j = begin; j < begin + size; j++) {
-                    u32 other = keys[at(j)];
-                    bool tied = other == key && j != own;
-                    rank += other < key || tied && (PAIRS ? place_of(places, slots[j]) < place_of(places, k) : j < own);
+            for (int r = 0; r < ITEMS; r++)
+                if (j < (found[r] >> 20 & 63u)) {
+                    int k = r * THREADS + threadIdx.x, other_at = (found[r] & 0x3fffu) + j, before = found[r] >> 14 & 63u;
+                    u32 other = keys[at(other_at)];
+                    bool less = other < key[r];
+                    if (other == key[r] && j != before)
+                        less = PAIRS ? place_of(places, slots[other_at]) < place_of(places, k) : j < before;
+                    found[r] += (u32)less << 26;
                 }
-                found[r] = rank;
-            }
         }
         __syncthreads();
     }
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
+        int k = r * THREADS + threadIdx.x, rank = (found[r] & 0x3fffu) + (found[r] >> 26);
         if (k < n) {
-            int rank = found[r] & 0xffffu;
-            if (crowd > 1) keys[at(rank)] = ordered(values[r]);
+            if (crowd > 1) keys[at(rank)] = key[r];
             // The cells have served; their room is for the places.
             if (PAIRS) cells[at(rank)] = place_of(places, k);
         }

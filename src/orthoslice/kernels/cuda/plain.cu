@@ -3,7 +3,7 @@
 constexpr int THREADS = 256;
 #include "block.cuh"
 
-constexpr int POINTS = 8;  // that one block gathers slopes for
+constexpr int SIDE = 64, GATHERED = 32;  // a tile of gradients, and the directions that go into it at a time
 
 // floor(i m / n), without the division of long integers.
 __device__ __forceinline__ long long rank_at(long long i, long long n, long long m) {
@@ -114,28 +114,57 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
         }
 }
 
-// Gradients by points from slopes by projections: slopes^T theta, for both clouds in one go. A group of threads takes
-// a few points, its threads the coordinates. `x_gradient` or `y_gradient` may be missing.
+// Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
+// Either may have no points.
 extern "C" __global__ void __launch_bounds__(THREADS) gather_slopes(
-    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, int groups,
-    float* x_gradient, float* y_gradient) {
-    int lanes = THREADS / groups, group = threadIdx.x / lanes, of_block = POINTS * groups;
-    int tile = blockIdx.x, x_tiles = x_gradient ? (n + of_block - 1) / of_block : 0;
+    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, float* gradient) {
+    SHARED(u32, shared);
+    float *slopes = reinterpret_cast<float*>(shared), *along = slopes + GATHERED * SIDE;
+    int x_tiles = (n + SIDE - 1) / SIDE, tiles = x_tiles + (m + SIDE - 1) / SIDE;
+    int tile = blockIdx.x % tiles, first_column = blockIdx.x / tiles * SIDE;
     bool of_x = tile < x_tiles;
-    const float* slopes = of_x ? x_slopes : y_slopes;
-    float* gradient = of_x ? x_gradient : y_gradient;
-    int size = of_x ? n : m, first = (of_x ? tile : tile - x_tiles) * of_block + group * POINTS;
-    for (int d = threadIdx.x % lanes; d < dim; d += lanes) {
-        float sum[POINTS] = {};
-#pragma unroll 4
-        for (int r = 0; r < rows; r++) {
-            float along = theta[(long long)r * dim + d];
+    const float* source = of_x ? x_slopes : y_slopes;
+    float* out = of_x ? gradient : gradient + (long long)n * dim;
+    int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * SIDE;
+    int column = threadIdx.x % 16 * 4, point = threadIdx.x / 16 * 4;
+    int line = threadIdx.x / SIDE, across = threadIdx.x % SIDE;
+    constexpr int LOADS = GATHERED * SIDE / THREADS, STRIDE = THREADS / SIDE;
+    float next_slopes[LOADS], next_along[LOADS], sum[4][4] = {};
+    // The next tiles are on their way while these are multiplied.
+    for (int first = -GATHERED; first < rows; first += GATHERED) {
+        if (first >= 0) {
 #pragma unroll
-            for (int i = 0; i < POINTS; i++)
-                if (first + i < size) sum[i] = fmaf(slopes[(long long)r * size + first + i], along, sum[i]);
+            for (int k = 0; k < LOADS; k++) {
+                slopes[(line + k * STRIDE) * SIDE + across] = next_slopes[k];
+                along[(line + k * STRIDE) * SIDE + across] = next_along[k];
+            }
         }
+        __syncthreads();
 #pragma unroll
-        for (int i = 0; i < POINTS; i++)
-            if (first + i < size) gradient[(long long)(first + i) * dim + d] = sum[i];
+        for (int k = 0; k < LOADS; k++) {
+            int r = first + GATHERED + line + k * STRIDE;
+            bool inside = r < rows;
+            next_slopes[k] = inside && first_point + across < size ? source[(long long)r * size + first_point + across] : 0.0f;
+            next_along[k] = inside && first_column + across < dim ? theta[(long long)r * dim + first_column + across] : 0.0f;
+        }
+        if (first >= 0) {
+#pragma unroll
+            for (int k = 0; k < GATHERED; k++) {
+                const float4 s = *reinterpret_cast<const float4*>(slopes + k * SIDE + point);
+                const float4 t = *reinterpret_cast<const float4*>(along + k * SIDE + column);
+                const float left[4] = {s.x, s.y, s.z, s.w}, right[4] = {t.x, t.y, t.z, t.w};
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
+            }
+        }
+        __syncthreads();
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (first_point + point + i < size && first_column + column + j < dim)
+                out[(long long)(first_point + point + i) * dim + first_column + column + j] = sum[i][j];
 }

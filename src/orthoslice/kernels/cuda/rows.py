@@ -24,7 +24,8 @@ _RULED = 1024
 
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
-_POINTS_A_GROUP = 8
+_GATHER_SIDE = 64
+_GATHER_BYTES = 4 * 2 * 32 * 64
 _PLAIN = Program("plain")
 _PLAIN_THREADS = 256
 _PROJECT_TILE = (64, 128)
@@ -38,7 +39,7 @@ _START_BUCKETS = Kernel("start_buckets", "PPi")
 _SORT_BUCKETS = Kernel("sort_buckets", "PPPii")
 _MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
 _PROJECT = Kernel("project", "PPPiiiiPP")
-_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiiPP")
+_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiP")
 _ADD_UP = Kernel("add_up", "PiPP")
 
 
@@ -155,7 +156,9 @@ def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
 def _match(x: Any, y: Any, theta: Any, n: int, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     slices, dim = (x.shape[0], 0) if theta is None else theta.shape
     scores = _empty(x, (slices,), "float64")
-    slopes = [x.new_empty((slices, n)) if want else None for want in wanted]
+    # One piece of memory for both: asking for it takes longer than cutting it.
+    both = x.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
+    slopes = both or [x.new_empty((slices, n)) if want else None for want in wanted]
     arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
     _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, x, slices, *arguments)
     return Matched(scores, *slopes)
@@ -175,7 +178,7 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     y_slopes = fill((slices, m)) if wanted[1] else None
     arguments = (x.keys, y.keys, x.places, y.places, n, m, parts, p, factor, sums, x_slopes, y_slopes)
     _launch_plain(_MATCH_SORTED, x.keys, slices * parts, *arguments)
-    return Matched(sums.sum(1), x_slopes, y_slopes)
+    return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
 
 def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
@@ -189,17 +192,15 @@ def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
     return px, py
 
 
-def gather_slopes(matched: Matched, theta: Any) -> tuple[Any, Any]:
-    """`slopes^T theta` of both clouds, `(n, dim)` and `(m, dim)`, in one launch; None where slopes are None."""
+def gather_slopes(matched: Matched, theta: Any) -> Any:
+    """`slopes^T theta`, `(rows, dim)`: the gradients by x where it has slopes, and below them those by y."""
     slices, dim = theta.shape
     sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
-    gradients = [theta.new_empty((size, dim)) if size else None for size in sizes]
-    groups = max(1, _PLAIN_THREADS // (-(-dim // 32) * 32))
-    # A power of two of them shares a block evenly.
-    groups = 1 << (groups.bit_length() - 1)
-    tiles = sum(-(-size // (_POINTS_A_GROUP * groups)) for size in sizes)
-    _launch_plain(_GATHER_SLOPES, theta, tiles, *matched[1:], theta, slices, *sizes, dim, groups, *gradients)
-    return gradients[0], gradients[1]
+    gradient = theta.new_empty((sum(sizes), dim))
+    tiles = -(-dim // _GATHER_SIDE) * sum(-(-size // _GATHER_SIDE) for size in sizes)
+    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient)
+    _launch_plain(_GATHER_SLOPES, theta, tiles, *arguments, shared_bytes=_GATHER_BYTES)
+    return gradient
 
 
 def add_up(scores: Any, step: Any = None) -> Any:
