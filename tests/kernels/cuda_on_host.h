@@ -12,7 +12,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __noinline__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define SHARED(type, name) type* name = reinterpret_cast<type*>(cuda_on_host::shared)
 
 struct float4 {

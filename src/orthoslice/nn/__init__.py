@@ -260,14 +260,22 @@ class _WithGradients(torch.autograd.Function):  # type: ignore[misc]
         return value
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, cotangent: Any) -> Any:
-        (gradient,) = ctx.saved_tensors
-        pulled = cotangent * gradient
-        _, wanted_x, wanted_y = ctx.needs_input_grad
-        if wanted_x and wanted_y:
-            return None, pulled[: ctx.n], pulled[ctx.n :]
-        return (None, pulled, None) if wanted_x else (None, None, pulled)
+        # Nobody asks for a second derivative in a plain training step, and asking whether takes time.
+        pull_back = _pull_back_once if torch.is_grad_enabled() else _pull_back
+        return None, *pull_back(ctx, cotangent)
+
+
+def _pull_back(ctx: Any, cotangent: Any) -> tuple[Any, Any]:
+    (gradient,) = ctx.saved_tensors
+    pulled = cotangent * gradient
+    _, wanted_x, wanted_y = ctx.needs_input_grad
+    if wanted_x and wanted_y:
+        return pulled[: ctx.n], pulled[ctx.n :]
+    return (pulled, None) if wanted_x else (None, pulled)
+
+
+_pull_back_once = once_differentiable(_pull_back)
 
 
 class ProjectedWassersteinLoss(_Loss):

@@ -22,7 +22,7 @@ struct Ruler {
 
 // Borders of the buckets of every row, `(rows, buckets - 1)`, from a sorted sample of CAPACITY numbers; and for every
 // cell of the ruler how many borders are reached before it and within it, `(rows, RULED)`, two counts in a word.
-extern "C" __global__ void __launch_bounds__(THREADS) pick_borders(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
     const float* rows, int n, int buckets, u32* borders, u32* reached) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
@@ -73,7 +73,7 @@ __device__ __forceinline__ int bucket_of(float value, u32 key, const Ruler& rule
 //
 // `cursors (rows, buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them
 // in any order, which shows only in the order of a bucket, and that is sorted next.
-extern "C" __global__ void __launch_bounds__(THREADS) deal_tiles(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) deal_tiles(
     const float* rows, int n, int tiles, int buckets, const u32* borders, const u32* reached, u32* cursors, u32* out_keys,
     u32* out_places) {
     SHARED(u32, shared);
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) deal_tiles(
 }
 
 // From counts of buckets to where each begins, in every row, twice: for the dealing and for the sorting.
-extern "C" __global__ void __launch_bounds__(THREADS) start_buckets(u32* cursors, u32* starts, int buckets) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) start_buckets(u32* cursors, u32* starts, int buckets) {
     SHARED(u32, shared);
     u32* row = cursors + (long long)blockIdx.x * buckets;
     u32* copy = starts + (long long)blockIdx.x * buckets;
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) start_buckets(u32* cursors
 }
 
 // Sort every bucket in place; keys become numbers.
-extern "C" __global__ void __launch_bounds__(THREADS) sort_buckets(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
     u32* keys, u32* places, const u32* starts, int n, int buckets) {
     SHARED(u32, shared);
     int row = blockIdx.x / buckets, bucket = blockIdx.x % buckets;

@@ -13,7 +13,7 @@ from orthoslice.kernels.cuda.rows import (
     Matched,
     Sorted,
     add_up,
-    gather_slopes,
+    finish_step,
     match_points,
     match_rows,
     match_sorted,
@@ -21,8 +21,8 @@ from orthoslice.kernels.cuda.rows import (
     sort_rows,
 )
 
-# Multiplications of a step (slices x points x dim) up to which it pays to project in the kernel that sorts, where
-# every direction reads the clouds again, and to make both products in one launch of our own.
+# Multiplications of a step (slices x points x dim) up to which it pays to project in the kernel that sorts,
+# where every direction reads the clouds again, and to make both products in one launch of our own.
 _PROJECT_INSIDE = 1 << 24
 _PROJECT_AT_ONCE = 1 << 29
 
@@ -42,12 +42,12 @@ def sliced_loss(
 ) -> tuple[Any, Any]:
     """Mean over `theta (slices, dim)` of the costs on the line of `x (n, dim)` and `y (m, dim)`.
 
-    With a `target`, that is `y` projected and sorted. Returns a float32 scalar and the wanted gradients, one below
-    the other, `(rows, dim)`, or None; adds 1 to an int64 `step` unless it is None.
+    With a `target`, that is `y` projected and sorted. Returns a float32 scalar and the wanted gradients, one
+    below the other, `(rows, dim)`, or None; adds 1 to an int64 `step` unless it is None.
     """
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
-    work = slices * (n + m) * dim
+    work, moves = slices * (n + m) * dim, any(wanted)
     # As many parts as memory asks for, all of one size.
     parts = -(-slices // max(1, memory // (_BYTES * (n + m))))
     size = -(-slices // parts)
@@ -64,21 +64,23 @@ def sliced_loss(
             at_once = work <= _PROJECT_AT_ONCE
             px, py = project_both(x, y, rows) if at_once else (rows @ x.T, rows @ y.T)
             matched = match_rows(px, py, p, 1 / slices, wanted)
+        if moves and parts == 1 and work <= _PROJECT_AT_ONCE:
+            return finish_step(matched, theta, step)
         scores.append(matched.scores)
-        if any(wanted):
-            gradient = _carry_back(gradient, matched, rows, work <= _PROJECT_AT_ONCE)
+        if moves:
+            gradient = _carry_back(gradient, matched, rows)
     return add_up(scores[0] if parts == 1 else sys.modules["torch"].cat(scores), step), gradient
 
 
-def _carry_back(total: Any, matched: Matched, theta: Any, at_once: bool) -> Any:
+def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
     """The gradients by the points, added to those of directions before."""
-    if at_once and total is None:
-        return gather_slopes(matched, theta)
     slopes = [s for s in matched[1:] if s is not None]
+    sizes = [s.shape[1] for s in slopes]
+    beta = 0 if total is None else 1
     if total is None:
-        total = theta.new_zeros((sum(s.shape[1] for s in slopes), theta.shape[1]))
-    for side, part in zip(slopes, total.split([s.shape[1] for s in slopes]), strict=True):
-        part.addmm_(side.T, theta)
+        total = theta.new_empty((sum(sizes), theta.shape[1]))
+    for side, part in zip(slopes, total.split(sizes), strict=True):
+        part.addmm_(side.T, theta, beta=beta)
     return total
 
 

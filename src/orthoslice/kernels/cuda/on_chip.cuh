@@ -5,9 +5,9 @@
 //
 // On chip the sort is by interpolation. Numbers are dealt to about twice as many cells, evenly spaced over the range
 // of the row, so a cell gets none, one or a few; a running sum of the cells' counts says where a cell begins in the
-// sorted row, and a number finds its place within the cell by comparing itself with the others there. Where some cell
-// is crowded (far outliers, many equal numbers) or a number is not finite, a bitonic network sorts instead: slower,
-// and blind to the data.
+// sorted row, and a few rounds of odd-even exchanges settle the order within the cells. Where some cell is crowded
+// (far outliers, many equal numbers) or a number is not finite, a bitonic network sorts instead: slower, and blind to
+// the data.
 
 #pragma once
 #include "block.cuh"
@@ -19,16 +19,31 @@ typedef u32 Entry;
 #endif
 
 constexpr int CAPACITY = THREADS * ITEMS;
-constexpr int CROWD = 48;  // with more numbers in a cell, the network is as quick
+// Registers are shared out so that this many blocks fit on a multiprocessor: waiting for memory is then hidden.
+constexpr int RESIDENT = (PAIRS ? 512 : 768) / THREADS > 0 ? (PAIRS ? 512 : 768) / THREADS : 1;
+constexpr int WINDOW = 32;         // entries that one thread puts in order
+constexpr int CROWD = WINDOW / 2;  // a cell of at most this many lies within some window
 constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
 
-// Words of shared memory: keys, cells (later places), slots that numbers came from, and a little room to talk.
-constexpr int SLOTS = 2 * PADDED;
-constexpr int TALK = SLOTS + (PAIRS ? CAPACITY / 2 : 0);  // even: sums of double precision are told there
-static_assert(CAPACITY <= 1 << 14, "a position and three counts up to CROWD share a word");
+// Words of shared memory: keys, cells (later places), and a little room to talk.
+constexpr int TALK = 2 * PADDED;  // even: sums of double precision are told there
+static_assert(ITEMS <= WINDOW, "there must be a thread for every window");
 
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
 __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
+
+__device__ __forceinline__ void exchange(u32& a, u32& b) {
+    u32 low = min(a, b);
+    b = max(a, b);
+    a = low;
+}
+
+__device__ __forceinline__ void exchange(u64& a, u64& b) {
+    bool swap = b < a;
+    u64 low = swap ? b : a;
+    b = swap ? a : b;
+    a = low;
+}
 
 // Entries in shared memory, keys and places apart, or in global memory without the padding.
 struct Entries {
@@ -80,12 +95,33 @@ __device__ __noinline__ void sort_by_network(Entries entries, int n) {
     }
 }
 
+// Settle the order within cells of at most `crowd` entries, given that cells are in order.
+__device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
+    for (int shift = 0; shift < WINDOW; shift += WINDOW / 2) {
+        int first = threadIdx.x * WINDOW + shift;
+        if (first < n) {
+            Entry window[WINDOW];
+#pragma unroll
+            for (int j = 0; j < WINDOW; j++) window[j] = first + j < n ? entries.get(first + j) : ~(Entry)0;
+            for (int round = 0; round < crowd; round += 2) {
+#pragma unroll
+                for (int j = 0; j + 1 < WINDOW; j += 2) exchange(window[j], window[j + 1]);
+#pragma unroll
+                for (int j = 1; j + 1 < WINDOW; j += 2) exchange(window[j], window[j + 1]);
+            }
+#pragma unroll
+            for (int j = 0; j < WINDOW; j++)
+                if (first + j < n) entries.put(first + j, window[j]);
+        }
+        __syncthreads();
+    }
+}
+
 __device__ __forceinline__ u32 place_of(const u32* places, int k) { return places ? places[k] : k; }
 
 // Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`; their places are given, or 0, 1, 2, ...
 __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, int n, u32* shared) {
     u32 *keys = shared, *cells = shared + PADDED, *talk = shared + TALK;
-    unsigned short* slots = reinterpret_cast<unsigned short*>(shared + SLOTS);
     // Fewer numbers than a block can hold get fewer cells; two counts of 16 bits share a word.
     const int items = (n + THREADS - 1) / THREADS, words = items * THREADS, last_cell = 2 * words - 1;
     float low = INFINITE, high = -INFINITE;
@@ -102,32 +138,32 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
     float scale = 2 * words / (high - low);
     u32 crowd = finite && scale < INFINITE ? 0 : CROWD + 1;
 
-    u32 key[ITEMS], found[ITEMS];  // of a number: its key; its cell, and how many were there before it
+    int cell[ITEMS];
+    u32 rank[ITEMS];
     if (crowd == 0) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++)
             if (r * THREADS + threadIdx.x < n) {
-                int cell = min((int)((values[r] - low) * scale), last_cell), half = 16 * (cell & 1);
-                u32 before = atomicAdd(&cells[at(cell >> 1)], 1u << half) >> half & 0xffffu;
-                crowd = max(crowd, before + 1);
-                found[r] = cell | before << 16;
+                cell[r] = min((int)((values[r] - low) * scale), last_cell);
+                int half = 16 * (cell[r] & 1);
+                rank[r] = atomicAdd(&cells[at(cell[r] >> 1)], 1u << half) >> half & 0xffffu;
+                crowd = max(crowd, rank[r] + 1);
             }
         crowd = block_max(crowd, talk);
     }
-#pragma unroll
-    for (int r = 0; r < ITEMS; r++) key[r] = ordered(values[r]);
+    Entries entries = {keys, cells, true};
     if (crowd > CROWD) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
             if (k < n) {
-                keys[at(k)] = key[r];
+                keys[at(k)] = ordered(values[r]);
                 if (PAIRS) cells[at(k)] = place_of(places, k);
             }
         }
         __syncthreads();
         bool in_order = finite && low == high && !(PAIRS && places);
-        if (!in_order) sort_by_network({keys, cells, true}, n);
+        if (!in_order) sort_by_network(entries, n);
         return;
     }
 
@@ -148,49 +184,23 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
         start += first + second;
     }
     __syncthreads();
-    int most = 0;
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x, cell = found[r] & 0xffffu, before = found[r] >> 16;
-        found[r] = 0;
-        if (k < n) {
-            u32 both = cells[at(cell >> 1)];
-            int begin = cell & 1 ? both >> 16 : both & 0xffffu;
-            int end = !(cell & 1) ? both >> 16 : cell < last_cell ? cells[at((cell + 1) >> 1)] & 0xffffu : n;
-            keys[at(begin + before)] = key[r];
-            if (PAIRS) slots[begin + before] = k;
-            found[r] = begin | before << 14 | (end - begin) << 20;
-            most = max(most, end - begin);
+    for (int r = 0; r < ITEMS; r++)
+        if (r * THREADS + threadIdx.x < n) {
+            rank[r] += cells[at(cell[r] >> 1)] >> 16 * (cell[r] & 1) & 0xffffu;
+            keys[at(rank[r])] = ordered(values[r]);
         }
-    }
-    most = __reduce_max_sync(EVERYONE, (u32)most);
     __syncthreads();
-    if (crowd > 1) {
-        // Numbers are compared side by side, so that they do not wait for memory one after the other.
-        for (int j = 0; j < most; j++) {
+    if (PAIRS) {
+        // The cells have served; their room is for the places.
 #pragma unroll
-            for (int r = 0; r < ITEMS; r++)
-                if (j < (found[r] >> 20 & 63u)) {
-                    int k = r * THREADS + threadIdx.x, other_at = (found[r] & 0x3fffu) + j, before = found[r] >> 14 & 63u;
-                    u32 other = keys[at(other_at)];
-                    bool less = other < key[r];
-                    if (other == key[r] && j != before)
-                        less = PAIRS ? place_of(places, slots[other_at]) < place_of(places, k) : j < before;
-                    found[r] += (u32)less << 26;
-                }
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < n) cells[at(rank[r])] = place_of(places, k);
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x, rank = (found[r] & 0x3fffu) + (found[r] >> 26);
-        if (k < n) {
-            if (crowd > 1) keys[at(rank)] = key[r];
-            // The cells have served; their room is for the places.
-            if (PAIRS) cells[at(rank)] = place_of(places, k);
-        }
-    }
-    __syncthreads();
+    if (crowd > 1) sort_windows(entries, n, crowd);
 }
 
 __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {

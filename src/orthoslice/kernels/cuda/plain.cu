@@ -44,17 +44,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
 }
 
-// The sum of `count` scores, always in the same order, in single precision; and one more step of a training run.
-extern "C" __global__ void __launch_bounds__(THREADS) add_up(
-    const double* scores, int count, float* out, long long* step) {
-    SHARED(u32, shared);
+// The sum of `count` scores by one block, always in the same order, in single precision; and one more step of a
+// training run.
+__device__ void add_up_scores(const double* scores, int count, float* out, long long* step, u32* talk) {
     double total = 0.0;
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
-    double sum = block_sum(total, shared);
+    double sum = block_sum(total, talk);
     if (threadIdx.x == 0) {
         *out = (float)sum;
         if (step) ++*step;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) add_up(
+    const double* scores, int count, float* out, long long* step) {
+    SHARED(u32, shared);
+    add_up_scores(scores, count, out, step, shared);
 }
 
 constexpr int DIRECTIONS = 64, PROJECTED = 128, DEPTH = 16;  // a tile of projections, and of coordinates at a time
@@ -115,10 +120,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
 }
 
 // Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
-// Either may have no points.
+// Either may have no points. A launch is saved by adding up the scores on the way, where they are given.
 extern "C" __global__ void __launch_bounds__(THREADS) gather_slopes(
-    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, float* gradient) {
+    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, float* gradient,
+    const double* scores, float* total, long long* step) {
     SHARED(u32, shared);
+    if (scores && blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
+    __syncthreads();
     float *slopes = reinterpret_cast<float*>(shared), *along = slopes + GATHERED * SIDE;
     int x_tiles = (n + SIDE - 1) / SIDE, tiles = x_tiles + (m + SIDE - 1) / SIDE;
     int tile = blockIdx.x % tiles, first_column = blockIdx.x / tiles * SIDE;

@@ -14,7 +14,7 @@ from orthoslice.kernels.cuda import Kernel, Program
 
 # Threads of a block and numbers a thread, by capacity.
 _SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
-_SHORT_WITH_PLACES = ((64, 4), (64, 8), (128, 8), (128, 16), (512, 8), (512, 16), (512, 32))
+_SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16), (1024, 16))
 LONGEST_ON_CHIP = 16384
 
 # Buckets of long rows hold this many on average and fit as many as a block sorts: more than twice that.
@@ -39,7 +39,7 @@ _START_BUCKETS = Kernel("start_buckets", "PPi")
 _SORT_BUCKETS = Kernel("sort_buckets", "PPPii")
 _MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
 _PROJECT = Kernel("project", "PPPiiiiPP")
-_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiP")
+_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiPPPP")
 _ADD_UP = Kernel("add_up", "PiPP")
 
 
@@ -68,9 +68,8 @@ def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     """A program, and the words of shared memory that its kernels sort in."""
     defines = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
     padded = shape.capacity + shape.capacity // 32 + 1
-    # Keys and cells, each padded; slots of half a word; room to talk.
-    words = 2 * padded + shape.places * shape.capacity // 2 + 5 * (shape.threads // 32) + 1
-    return Program(source, defines), words
+    # Keys and cells, each padded, and room to talk.
+    return Program(source, defines), 2 * padded + 5 * (shape.threads // 32) + 1
 
 
 @functools.cache
@@ -194,11 +193,21 @@ def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
 
 def gather_slopes(matched: Matched, theta: Any) -> Any:
     """`slopes^T theta`, `(rows, dim)`: the gradients by x where it has slopes, and below them those by y."""
+    return _gather(matched, theta, None, None, None)
+
+
+def finish_step(matched: Matched, theta: Any, step: Any) -> tuple[Any, Any]:
+    """:func:`add_up` and :func:`gather_slopes` in one launch."""
+    out = _empty(theta, (), "float32")
+    return out, _gather(matched, theta, matched.scores, out, step)
+
+
+def _gather(matched: Matched, theta: Any, *sum_of: Any) -> Any:
     slices, dim = theta.shape
     sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
     gradient = theta.new_empty((sum(sizes), dim))
     tiles = -(-dim // _GATHER_SIDE) * sum(-(-size // _GATHER_SIDE) for size in sizes)
-    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient)
+    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient, *sum_of)
     _launch_plain(_GATHER_SLOPES, theta, tiles, *arguments, shared_bytes=_GATHER_BYTES)
     return gradient
 
