@@ -205,8 +205,9 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
         }
     for (int c = threadIdx.x; c < at(words); c += THREADS) cells[c] = 0;
     block_range(low, high, finite, talk);
+    // 0 if the range overflows, infinite if it is next to nothing.
     float scale = 2 * words / (high - low);
-    u32 crowd = finite && scale < __uint_as_float(0x7f800000u) ? 0 : CROWD + 1;
+    u32 crowd = finite && scale > 0 && scale < __uint_as_float(0x7f800000u) ? 0 : CROWD + 1;
 
     int cell[ITEMS];
     u32 rank[ITEMS];

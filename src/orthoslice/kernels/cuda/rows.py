@@ -139,7 +139,13 @@ def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bo
 
 def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
-    return _match(x.contiguous(), y.contiguous(), theta.contiguous(), x.shape[0], p, factor, wanted)
+    return _match(_aligned(x), _aligned(y), theta.contiguous(), x.shape[0], p, factor, wanted)
+
+
+def _aligned(points: Any) -> Any:
+    """Contiguous points at an address from which four numbers can be loaded at once."""
+    points = points.contiguous()
+    return points.clone() if points.data_ptr() % 16 else points
 
 
 def _match(x: Any, y: Any, theta: Any, n: int, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
