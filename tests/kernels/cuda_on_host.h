@@ -15,8 +15,17 @@
 #define __launch_bounds__(n)
 #define SHARED(type, name) type* name = reinterpret_cast<type*>(cuda_on_host::shared)
 
+namespace cuda_on_host {
+bool misaligned;
+}
+
 struct float4 {
     float x, y, z, w;
+    float4() = default;
+    // A GPU stops at such a load.
+    float4(const float4& other) : x(other.x), y(other.y), z(other.z), w(other.w) {
+        if (reinterpret_cast<uintptr_t>(&other) % 16) cuda_on_host::misaligned = true;
+    }
 };
 
 namespace cuda_on_host {
@@ -67,7 +76,9 @@ void enter() {
     fibers[thread.x].done = true;
     yield();
 }
-void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** arguments) {
+// Whether something was wrong.
+bool run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** arguments) {
+    misaligned = false;
     body = kernel;
     parameters = arguments;
     threads = size;
@@ -79,7 +90,7 @@ void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** a
         block = {(unsigned)b, 0, 0};
         arrived = generation = 0;
         memset(warps, 0, sizeof warps);
-        fibers.clear();
+        // Stacks are kept from block to block: to make them anew takes longer than most kernels.
         fibers.resize(size);
         for (Fiber& fiber : fibers) {
             fiber.done = false;
@@ -100,6 +111,7 @@ void run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** a
             }
         }
     }
+    return misaligned;
 }
 template <class... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
