@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import operator
 import secrets
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self, n_directions: Any, p: Any, directions: Any, target: Any, seed: Any, memory: Any, score: Score
     ) -> None:
         super().__init__()
+        if isinstance(directions, list | tuple | np.ndarray):
+            directions = torch.as_tensor(directions)
         given = isinstance(directions, torch.Tensor)
         sampler = Given(theta=directions) if given else check_directions(directions, Cloud(torch.zeros(1, 1)))
         self.n_directions = check_n_directions(n_directions, sampler)
@@ -53,6 +55,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._sampler = None if given else sampler
         self._score = score
         self._plans: dict[Any, _Plan] = {}
+        if target is not None:
+            _check_tensor("target", target)
         self.register_buffer("theta", directions.detach() if given else None)
         self.register_buffer("target", None if target is None else target.detach(), persistent=False)
         key = Stream.from_seed(secrets.randbits(64) if seed is None else _check_seed("seed", seed), np.zeros(1))
@@ -78,9 +82,16 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 else "This loss was made with a `target`: pass `x` alone."
             )
         y = self.target if y is None else y
-        if rng is None:
-            return self._value(x, y, Stream(self.key_high, self.key_low), self.step)
-        return self._value(x, y, Stream.from_seed(_check_seed("rng", rng), x), None)
+        for name, points in (("x", x), ("y", y)):
+            _check_tensor(name, points)
+        if rng is not None:
+            return self._value(x, y, Stream.from_seed(_check_seed("rng", rng), x), None)
+        if x.device != self.step.device:
+            raise ValueError(
+                f"`x` must be on the device of this loss, {self.step.device}; got {x.device}. "
+                "Move the loss there: `loss.to(x.device)`."
+            )
+        return self._value(x, y, Stream(self.key_high, self.key_low), self.step)
 
     def _value(self, x: Any, y: Any, stream: Stream, step: torch.Tensor | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
@@ -108,9 +119,14 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """The distance that this is the loss of."""
 
     def _plan(self, x: torch.Tensor) -> _Plan:
-        place = (x.shape[-1], x.device)
+        theta, sampler = self.theta, cast(Sampler, self._sampler)
+        # Given directions change with the module's type, and when a state is loaded.
+        given = None if theta is None else (theta.data_ptr(), theta._version)
+        place = (x.shape[-1], x.device, given)
         if place not in self._plans:
-            sampler = self._sampler or check_directions(self.theta, Cloud(x.detach().float()))
+            if theta is not None:
+                self._plans.clear()
+                sampler = check_directions(theta.float(), Cloud(x.detach().float()))
             dim, count = x.shape[-1], self.n_directions
             self._plans[place] = _Plan(*plan_layout(sampler, count, dim, self._score, self.p, adaptive=False))
         return self._plans[place]
@@ -262,6 +278,11 @@ class ProjectedWassersteinLoss(_Loss):
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return projected_wasserstein(x, y, cost=self.cost, **options)
+
+
+def _check_tensor(name: str, points: Any) -> None:
+    if not isinstance(points, torch.Tensor):
+        raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
 
 
 def _check_seed(name: str, seed: Any) -> int:
