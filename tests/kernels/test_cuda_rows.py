@@ -215,7 +215,7 @@ def test_kinds_of_rows(rng, make, n, m, cuda_device):
 @pytest.mark.parametrize("n", [1, 63, 257])
 @pytest.mark.parametrize("dim", [1, 3, 4, 8])
 def test_points(rng, n, dim, cuda_device):
-    """Against projections of our own: points that come close may change places by rounding, at next to no cost."""
+    """Against projections of our own, in float64."""
     x, y, theta = (as_rows(rng.normal(size=(rows, dim)), cuda_device) for rows in (n, n, 5))
     px, py = (theta.double() @ a.double().T for a in (x, y))
     for wanted in WANTED if n == 63 else WANTED[:1]:
