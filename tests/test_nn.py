@@ -96,6 +96,12 @@ def assert_same_step(loss, kind, x, y, theta, p=2, **options):
         assert_rounded(found, gradient, np.float32, DIM * COUNT)
 
 
+def assert_half(found, exact, dtype):
+    """One rounding to half precision, on the scale of the largest; NumPy has no bfloat16."""
+    assert found.dtype == dtype
+    assert (found.cpu().double() - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+
+
 @both
 @pytest.mark.parametrize("p", [1, 1.5, 2])
 @pytest.mark.parametrize("m", [20, 13])
@@ -238,11 +244,7 @@ def test_half_precision(clouds, kind, dtype, place):
     expected, (gradient, _) = plain(kind, x, y, drawn(0))
     assert value.dtype == torch.float32
     assert_rounded(value, expected, np.float32, DIM * COUNT)
-    value.backward()
-    assert x.grad.dtype == dtype
-    rounded = gradient.to(dtype).double()
-    # One rounding to the clouds' type: half a unit in the last place of each entry, and a little.
-    assert ((x.grad.cpu().double() - rounded).abs() <= torch.finfo(dtype).eps * gradient.abs()).all()
+    assert_half(torch.autograd.grad(value, x)[0], gradient, dtype)
 
 
 @both
@@ -591,11 +593,7 @@ def test_whole_steps_of_half_precision(rng, dtype, whole_step):
     expected, (gradient, _) = plain("sliced", x, y, drawn(0))
     assert value.dtype == torch.float32
     assert_rounded(value, expected, np.float32, DIM * COUNT)
-    (found,) = torch.autograd.grad(value, x)
-    assert found.dtype == dtype
-    # NumPy has no bfloat16: both are compared after one rounding to the type, on the scale of the largest.
-    largest = torch.finfo(dtype).eps * gradient.abs().max()
-    assert ((found.cpu().double() - gradient).abs() <= largest).all()
+    assert_half(torch.autograd.grad(value, x)[0], gradient, dtype)
 
 
 def test_whole_steps_of_any_layout(rng, whole_step):
@@ -658,9 +656,9 @@ def strict_gpu():
     torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.fixture
-def gpu_clouds(rng):
-    return points(rng, "cuda", 300).requires_grad_(), points(rng, "cuda", 300)
+@pytest.fixture(params=[300, 257])
+def gpu_clouds(rng, request):
+    return points(rng, "cuda", 300).requires_grad_(), points(rng, "cuda", request.param)
 
 
 def gpu_losses(target):
@@ -700,6 +698,7 @@ def test_replays_of_a_graph_draw_anew(gpu_clouds):
 
 
 @on_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_step_does_not_wait_for_the_gpu(gpu_clouds, request):
     x, y = gpu_clouds
     losses = gpu_losses(y)

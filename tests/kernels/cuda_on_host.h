@@ -103,7 +103,9 @@ bool run(void (*kernel)(void**), int grid, int size, long shared_bytes, void** a
         }
         for (bool busy = true; busy;) {
             busy = false;
-            for (int t = 0; t < size; t++) {
+            for (int k = 0; k < size; k++) {
+                // Forwards in one block and backwards in the next: what lacks a barrier goes wrong in one of them.
+                int t = b % 2 ? size - 1 - k : k;
                 if (fibers[t].done) continue;
                 busy = true;
                 thread = {(unsigned)t, 0, 0};
