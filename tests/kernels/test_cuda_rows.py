@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
+from orthoslice import pricing
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
 from orthoslice.kernels.cuda import loss as cuda_loss
 from orthoslice.kernels.cuda import rows as cuda_rows
 from orthoslice.kernels.cuda.loss import sliced_loss, sort_target
@@ -387,8 +389,24 @@ def test_losses_against_a_sorted_target(rng, n, m, cuda_device):
         assert gradients[1] is None
 
 
-def test_only_tensors_on_a_gpu_are_taken(rng):
-    """What is refused has a reason; nothing else would compile for it."""
+@pytest.mark.parametrize(("n", "m"), [(17, 17), (17, 40)])
+def test_operations_on_batches(rng, n, m, cuda_device, monkeypatch):
+    """Strided rows with batch axes, through the operations that the distances call."""
+    if cuda_device == "cpu":
+        monkeypatch.setattr(pricing, "cuda_refusal", lambda *_: None)
+    px = as_rows(rng.normal(size=(24, 2 * n)), cuda_device).reshape(4, 6, -1)[:, :3, ::2]
+    py = as_rows(rng.normal(size=(12, m)), cuda_device).reshape(3, 4, m).transpose(0, 1)
+    with sorted_scores.using("cuda"), sorted_slopes.using("cuda"):
+        scores, found = sorted_scores(px, py, 1), sorted_slopes(px, py, 1, 2.0)
+    assert scores.shape == (4, 3)
+    assert_rounded(2 * scores, found[0], np.float32)
+    for a, b in zip(found, exact(px, py, 1, 2.0), strict=True):
+        assert a.shape == b.shape
+        assert_rounded(a, b, np.float32)
+
+
+def test_only_tensors_on_a_gpu_are_taken():
+    """Others are refused with a reason."""
     host = torch.zeros((2, 5))
     for operation, rest in ((sorted_scores, (2,)), (sorted_slopes, (2, 1.0))):
         for px in (host, host.numpy()):
@@ -396,3 +414,6 @@ def test_only_tensors_on_a_gpu_are_taken(rng):
                 operation(px, px, *rest)
         with operation.using("cuda"), pytest.raises(TypeError, match="no broadcasting"):
             operation(host[:1], host, *rest)
+        long = host[:, :1].expand(2, LONGEST_CUDA_ROW + 1)
+        with operation.using("cuda"), pytest.raises(TypeError, match=f"at most {LONGEST_CUDA_ROW} points"):
+            operation(host, long, *rest)
