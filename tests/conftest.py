@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from helpers import BACKENDS, Backend, bridge_torch
 
 # Deterministic examples: a failure on one machine fails on the next.
 from hypothesis import settings
+from kernels import cuda_on_host
+
+from orthoslice.kernels.cuda import device_refusal
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("default")
@@ -75,16 +79,34 @@ def _hasten_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def cuda_device(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where CUDA kernels run: on a GPU, or compiled for the processor in host memory."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        refusal = device_refusal(torch.cuda.current_device())
+        if refusal is not None:
+            pytest.skip(refusal)
+        return "cuda"
+    if (reason := cuda_on_host.missing()) is not None:
+        pytest.skip(reason)
+    cuda_on_host.hook(monkeypatch)
+    return "cpu"
+
+
+@pytest.fixture
 def empty_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill new memory of torch with NaN, so that what a kernel does not write is seen."""
     torch = pytest.importorskip("torch")
-    empty = torch.empty
 
-    def filled(*args: Any, **options: Any) -> Any:
-        tensor = empty(*args, **options)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.zero_()
+    def filled(make: Callable[..., Any]) -> Callable[..., Any]:
+        def make_filled(*args: Any, **options: Any) -> Any:
+            tensor = make(*args, **options)
+            return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.zero_()
 
-    monkeypatch.setattr(torch, "empty", filled)
+        return make_filled
+
+    monkeypatch.setattr(torch, "empty", filled(torch.empty))
+    monkeypatch.setattr(torch.Tensor, "new_empty", filled(torch.Tensor.new_empty))
 
 
 @pytest.fixture

@@ -15,8 +15,17 @@
 #define __launch_bounds__(...)
 #define SHARED(type, name) type* name = reinterpret_cast<type*>(cuda_on_host::shared)
 
+namespace cuda_on_host {
+bool misaligned;
+}
+
 struct float4 {
     float x, y, z, w;
+    float4() = default;
+    // A GPU stops at such a load.
+    float4(const float4& other) : x(other.x), y(other.y), z(other.z), w(other.w) {
+        if (reinterpret_cast<uintptr_t>(&other) % 16) cuda_on_host::misaligned = true;
+    }
 };
 
 namespace cuda_on_host {
@@ -67,7 +76,9 @@ void enter() {
     fibers[thread.x].done = true;
     yield();
 }
-void run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arguments) {
+// Whether something was wrong.
+bool run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arguments) {
+    misaligned = false;
     body = kernel;
     parameters = arguments;
     threads = size;
@@ -79,7 +90,7 @@ void run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arg
         block = {(unsigned)b, 0, 0};
         arrived = generation = 0;
         memset(warps, 0, sizeof warps);
-        fibers.clear();
+        // Stacks are kept from block to block: to make them anew takes longer than most kernels.
         fibers.resize(size);
         for (Fiber& fiber : fibers) {
             fiber.done = false;
@@ -92,7 +103,9 @@ void run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arg
         }
         for (bool busy = true; busy;) {
             busy = false;
-            for (int t = 0; t < size; t++) {
+            for (int k = 0; k < size; k++) {
+                // Forwards in one block and backwards in the next: what lacks a barrier goes wrong in one of them.
+                int t = b % 2 ? size - 1 - k : k;
                 if (fibers[t].done) continue;
                 busy = true;
                 thread = {(unsigned)t, 0, 0};
@@ -100,6 +113,7 @@ void run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arg
             }
         }
     }
+    return misaligned;
 }
 // The next argument of a packed list, which is laid out like a struct.
 template <class A>

@@ -10,7 +10,6 @@ from orthoslice.arrays import Stream, normals, signs
 from orthoslice.arrays.stream import folded
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_nothing_to_draw(stream):
 
 
 def test_refusals(stream, monkeypatch):
-    with normals.using("triton"), pytest.raises(TypeError, match="float32 and float64, not"):
+    with normals.using("triton"), pytest.raises(TypeError, match=r"float32 and float64, not torch\.float16"):
         normals(stream, 1, 1, torch.float16)
     with normals.using("triton"), pytest.raises(TypeError, match="torch tensors"):
         normals(Stream.from_seed(0, np.zeros(1)), 1, 1, np.dtype(np.float64))

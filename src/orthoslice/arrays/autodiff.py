@@ -148,8 +148,9 @@ def _torch_function() -> Any:
 
         @staticmethod
         def backward(ctx: Any, cotangent: Any, _: Any) -> Any:
-            half = len(ctx.saved_tensors) // 2
-            inputs, gradients = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
+            # Looked up once: activation checkpointing unpacks what was saved only once.
+            saved = ctx.saved_tensors
+            inputs, gradients = saved[: len(saved) // 2], saved[len(saved) // 2 :]
             pulled = []
             for a, gradient, axes in zip(inputs, gradients, ctx.trailing, strict=True):
                 if gradient is not None and torch.is_grad_enabled():

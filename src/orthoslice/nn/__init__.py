@@ -43,6 +43,10 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self, n_directions: Any, p: Any, directions: Any, target: Any, seed: Any, memory: Any, score: Score
     ) -> None:
         super().__init__()
+        if isinstance(directions, list | tuple | np.ndarray):
+            directions = torch.as_tensor(directions)
+        if target is not None:
+            _check_tensor("target", target)
         given = isinstance(directions, torch.Tensor)
         sampler = Given(theta=directions) if given else check_directions(directions, Cloud(torch.zeros(1, 1)))
         self.n_directions = check_n_directions(n_directions, sampler)
@@ -74,6 +78,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 else "This loss was made with a `target`: pass `x` alone."
             )
         y = self.target if y is None else y
+        _check_tensor("x", x)
+        _check_tensor("y", y)
         # A compiler would find nothing to fuse in there: it breaks its graph once, and goes on after it.
         value = self._value_uncompiled if torch.compiler.is_compiling() else self._value
         return value(x, y, rng)
@@ -84,6 +90,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
+        self._check_device(x, rng)
         stream, step = self._key(x, rng)
         on_host = x.device.type == "cpu"
         if on_host:
@@ -113,6 +120,13 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if rng is None:
             return Stream(self.key_high, self.key_low), self.step
         return Stream.from_seed(_check_seed("rng", rng), x), None
+
+    def _check_device(self, x: torch.Tensor, rng: int | None) -> None:
+        if rng is None and x.device != self.step.device:
+            raise ValueError(
+                f"`x` must be on the device of this loss, {self.step.device}; got {x.device}. "
+                "Move the loss there: `loss.to(x.device)`."
+            )
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
@@ -186,7 +200,10 @@ class SlicedWassersteinLoss(_Loss):
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         # Looked up, not worked out: for small clouds the host is what takes time.
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
+        shape: tuple[Any, ...] = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
+        if self._sampler is None:
+            # Given directions change with the module's type, and when a state is loaded.
+            shape += (self.theta.data_ptr(), self.theta._version)  # type: ignore[union-attr]
         plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
         if plan is None:
             return super()._value(x, y, rng)
@@ -215,7 +232,9 @@ class SlicedWassersteinLoss(_Loss):
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            sampler = self._sampler or check_directions(self.theta, Cloud(x.detach().float()))
+            sampler = self._sampler
+            if sampler is None:
+                sampler = check_directions(self.theta.float(), Cloud(x.detach().float()))  # type: ignore[union-attr]
             count, dim = self.n_directions, x.shape[1]
             sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
             blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
@@ -317,6 +336,11 @@ class ProjectedWassersteinLoss(_Loss):
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return projected_wasserstein(x, y, cost=self.cost, **options)
+
+
+def _check_tensor(name: str, points: Any) -> None:
+    if not isinstance(points, torch.Tensor):
+        raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
 
 
 def _check_seed(name: str, seed: Any) -> int:

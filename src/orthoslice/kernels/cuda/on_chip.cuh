@@ -20,7 +20,8 @@ typedef u32 Entry;
 
 constexpr int CAPACITY = THREADS * ITEMS;
 // Registers are shared out so that this many blocks fit on a multiprocessor: waiting for memory is then hidden.
-constexpr int RESIDENT = (PAIRS ? 512 : 768) / THREADS > 0 ? (PAIRS ? 512 : 768) / THREADS : 1;
+constexpr int SHARED_OUT = PAIRS ? (ITEMS > 16 ? 256 : 512) : 768;  // threads
+constexpr int RESIDENT = SHARED_OUT > THREADS ? SHARED_OUT / THREADS : 1;
 constexpr int WINDOW = 32;         // entries that one thread puts in order
 constexpr int CROWD = WINDOW / 2;  // a cell of at most this many lies within some window
 constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
@@ -135,8 +136,9 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
         }
     for (int c = threadIdx.x; c < at(words); c += THREADS) cells[c] = 0;
     block_range(low, high, finite, talk);
+    // 0 if the range overflows, infinite if it is next to nothing.
     float scale = 2 * words / (high - low);
-    u32 crowd = finite && scale < INFINITE ? 0 : CROWD + 1;
+    u32 crowd = finite && scale > 0 && scale < INFINITE ? 0 : CROWD + 1;
 
     int cell[ITEMS];
     u32 rank[ITEMS];

@@ -1,0 +1,152 @@
+"""Directions drawn by CUDA kernels against those of the samplers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_rounded
+
+from orthoslice.arrays import DIRECTIONS, STEPS, Stream
+from orthoslice.arrays.stream import PRICES
+from orthoslice.directions import IID, HadamardRademacher, Orthogonal
+from orthoslice.directions.drawing import draw_blocks
+from orthoslice.kernels.cuda import directions as cuda_directions
+from orthoslice.kernels.cuda.directions import large_block_refusal, orthonormal_rows, unit_rows
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
+
+# Both words of it are negative as signed integers.
+SEED = 2**63 + 2**31 + 12345
+SHAPES = [(1, 1), (1, 3), (2, 5), (3, 2), (3, 7), (7, 7), (16, 40), (20, 33), (128, 130)]
+
+
+@pytest.fixture
+def stream(cuda_device):
+    return Stream.from_seed(SEED, torch.zeros(1, device=cuda_device))
+
+
+def drawn(sampler, step, first, count, rows, dim, purpose=DIRECTIONS):
+    """What the sampler draws in float64 from the stream that is folded by hand."""
+    stream = Stream.from_seed(SEED, np.zeros(1))
+    if step is not None:
+        stream = stream.fold(step, STEPS)
+    index = first + np.arange(count, dtype=np.int32)
+    return torch.tensor(sampler.blocks(stream, index, rows, dim, np.dtype(np.float64), purpose).theta)
+
+
+@pytest.mark.parametrize(("dim", "count"), SHAPES)
+def test_independent_rows(stream, dim, count):
+    found = unit_rows(stream, None, STEPS, 0, count, dim, DIRECTIONS)
+    assert found.dtype == torch.float32
+    assert_rounded(found, torch.tensor(IID().sample(count, dim, SEED).theta), np.float32)
+
+
+@pytest.mark.parametrize(("dim", "count"), SHAPES)
+def test_orthonormal_rows(stream, dim, count):
+    """Whole blocks, less than one, and a last one of which only the first rows are kept."""
+    found = orthonormal_rows(stream, None, STEPS, 0, min(count, dim), count, dim, DIRECTIONS)
+    assert found.dtype == torch.float32
+    assert_rounded(found, torch.tensor(Orthogonal().sample(count, dim, SEED).theta), np.float32)
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 48])
+def test_blocks_of_fewer_rows_than_dimensions(stream, rows):
+    found = orthonormal_rows(stream, None, STEPS, 0, rows, 50, 48, DIRECTIONS)
+    assert_rounded(found, torch.tensor(Orthogonal(block_size=rows).sample(50, 48, SEED).theta), np.float32)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2**31 - 1])
+def test_a_step_of_a_training_run(stream, step, cuda_device):
+    now = torch.tensor(step, device=cuda_device)
+    assert_rounded(
+        unit_rows(stream, now, STEPS, 0, 4, 5, DIRECTIONS), drawn(IID(), step, 0, 4, 1, 5), np.float32
+    )
+    found = orthonormal_rows(stream, now, STEPS, 0, 5, 10, 5, DIRECTIONS)
+    assert_rounded(found, drawn(Orthogonal(), step, 0, 2, 5, 5), np.float32)
+    assert now.item() == step
+
+
+@pytest.mark.parametrize("purpose", [DIRECTIONS, PRICES])
+@pytest.mark.parametrize("first", [1, 1000])
+def test_any_block_is_reached_directly(stream, first, purpose):
+    rows = unit_rows(stream, None, STEPS, first, 3, 5, purpose)
+    assert_rounded(rows, drawn(IID(), None, first, 3, 1, 5, purpose), np.float32)
+    blocks = orthonormal_rows(stream, None, STEPS, first, 5, 10, 5, purpose)
+    assert_rounded(blocks, drawn(Orthogonal(), None, first, 2, 5, 5, purpose), np.float32)
+
+
+def orthonormalised(gaussian, total, device):
+    """What the kernel makes of blocks `(blocks, rows, dim)` of our own."""
+    given = torch.tensor(gaussian, dtype=torch.float64, device=device)
+    blocks, rows, dim = given.shape
+    out = given.new_empty((total, dim), dtype=torch.float32)
+    cuda_directions._ORTHONORMALISE.launch(
+        cuda_directions._PROGRAM,
+        out,
+        blocks,
+        cuda_directions._THREADS,
+        cuda_directions._orthonormalise_bytes(rows, dim),
+        given,
+        rows,
+        dim,
+        total,
+        out,
+    )
+    return out
+
+
+def gram_schmidt(gaussian):
+    """Rows made orthonormal in turn, by QR with a positive diagonal in float64."""
+    q, r = np.linalg.qr(np.swapaxes(gaussian, -1, -2))
+    signs = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)
+    return np.swapaxes(q * signs[..., None, :], -1, -2)
+
+
+@pytest.mark.parametrize("apart", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("pairs", [[(0, 1)], [(3, 18)], [(0, 1), (0, 2), (16, 17), (0, 19)]])
+def test_rows_that_are_nearly_parallel(rng, pairs, apart, cuda_device):
+    """Within a panel of 16 rows and across panels; the second block is as Gaussian as they come.
+
+    A Gaussian row comes as close to those before it once in a million draws.
+    """
+    gaussian = rng.normal(size=(2, 20, 24))
+    for i, j in pairs:
+        gaussian[0, j] = gaussian[0, i] + apart * gaussian[0, j]
+    found = orthonormalised(gaussian, 40, cuda_device).reshape(2, 20, 24)
+    gram = found.double() @ found.double().mT
+    assert_rounded(gram, torch.eye(20).expand(2, 20, 20), np.float32)
+    assert_rounded(found, torch.tensor(gram_schmidt(gaussian)), np.float32)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1, 1e6])
+def test_rows_of_any_length(rng, scale, cuda_device):
+    gaussian = scale * rng.normal(size=(1, 7, 9))
+    gaussian[0, 3] *= 1e4
+    expected = torch.tensor(gram_schmidt(gaussian)[0])
+    assert_rounded(orthonormalised(gaussian, 7, cuda_device), expected, np.float32)
+
+
+def test_signs_and_order_are_kept(cuda_device):
+    """Orthogonal rows are only divided by their lengths: a convention of signs would show."""
+    gaussian = np.diag([2.0, -3.0, 0.5, -0.25])[None]
+    expected = torch.diag(torch.tensor([1.0, -1.0, 1.0, -1.0]))
+    assert_rounded(orthonormalised(gaussian, 4, cuda_device), expected, np.float32)
+
+
+def test_blocks_that_do_not_fit_on_a_chip(monkeypatch):
+    monkeypatch.setattr(cuda_directions, "_most_shared_bytes", lambda device: 227 * 1024)
+    assert large_block_refusal(0, 128, 128) is None
+    assert "fit on a chip" in large_block_refusal(0, 256, 256)
+
+
+def test_refusals(stream):
+    host = Stream(*(word.cpu() for word in stream))
+    cases = {
+        "independent and orthogonal": (HadamardRademacher(), stream, torch.float32),
+        "draws float32": (IID(), stream, torch.float64),
+        "tensors on an NVIDIA GPU": (IID(), host, torch.float32),
+    }
+    for reason, (sampler, keys, dtype) in cases.items():
+        with draw_blocks.using("cuda"), pytest.raises(TypeError, match=reason):
+            draw_blocks(sampler, keys, 0, 2, 3, 3, dtype)
