@@ -15,7 +15,7 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
 VECTOR_TOLERANCE = {"float32": 1e-3, "float64": 1e-7}
 """Relative error of a gradient or of projections, in the Euclidean norm."""
 COUPLING_TOLERANCE = 1e-2
-"""The same of a gradient of PW in float32: points that rounding makes change places change partners with them."""
+"""The same of a gradient of PW in float32: points that rounding makes change places change partners too."""
 STANDARD_ERRORS = 6.0
 """How far apart two independent estimates may be where each library draws its own directions. With 64 or more
 directions right answers differ more than that about once in ten million rows."""

@@ -13,9 +13,7 @@ Arrays: TypeAlias = Literal["numpy", "torch", "jax"]
 Path: TypeAlias = Literal["default", "other", "best"]
 SlicedTask: TypeAlias = Literal["sliced", "gradient", "gradients"]
 """`gradient` is that of one cloud, `gradients` those of both."""
-Task: TypeAlias = (
-    SlicedTask | Literal["projected", "projected_gradients", "project", "matmul", "sort", "copy"]
-)
+Task: TypeAlias = SlicedTask | Literal["projected", "projected_gradients", "project", "matmul", "sort", "copy"]
 Data: TypeAlias = dict[str, Any]
 """Arrays `x (n, dim)`, `y (m, dim)` and `theta (slices, dim)`."""
 

@@ -16,7 +16,9 @@ def name_of(row: Row) -> str:
     name = LABELS.get(row["library"], str(row["library"]))
     details = [
         row.get("form"),
-        "torch" if row["arrays"] == "torch" and row["library"] in ("orthoslice", "pot") and not row.get("form") else None,
+        "torch"
+        if row["arrays"] == "torch" and row["library"] in ("orthoslice", "pot") and not row.get("form")
+        else None,
         row["sort_path"],
         row["directions"] if row["directions"] != "given" else None,
         row["dtype"] if row["dtype"] != "float32" else None,

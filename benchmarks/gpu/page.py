@@ -118,8 +118,8 @@ def _times(seconds: float | None, floor: float | None) -> str:
 GPU = Benchmark(
     name="gpu",
     title="GPU benchmark",
-    base="our loss (or function, where the loss is not shown)",
-    peer="plain eager torch or POT, and our loss,",
+    base="our loss (the first column of ours)",
+    peer="plain eager torch, or POT,",
     groups=GROUPS,
     evaluate=evaluate,
     figures={"forward": plots.forward_figure},

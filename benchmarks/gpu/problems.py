@@ -65,9 +65,14 @@ def full_problems() -> list[Problem]:
 
 def smoke_problems() -> list[Problem]:
     """The same groups in sizes that take no time."""
-    tiny = [(64, 8, 16), (300, 3, 8)]
+    tiny = [(64, 8, 64), (300, 3, 64)]
     return _problems(
-        tiny, small=tiny[:1], projected=[(40, 5, 12)], all_sizes=sizes([4]), copied=(64, 4), multiplied=32
+        tiny,
+        small=tiny[:1],
+        projected=[(40, 5, 12)],
+        all_sizes=sizes([4]),
+        copied=(64, 4),
+        multiplied=32,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.runner import Row
@@ -59,7 +59,7 @@ def _drawing(rows: Sequence[Row]) -> list[Target]:
         iid, orthogonal = mine.get("iid"), mine.get("orthogonal")
         got = None if iid is None or orthogonal is None else orthogonal / iid
         what = f"drawing, {problem}, orthogonal against independent directions"
-        found.append(_at_most(what, DRAWING_RATIO, got))
+        found.append(_target(what, f"<= {DRAWING_RATIO:g}x", got, lambda got: got <= DRAWING_RATIO))
     return found
 
 
@@ -67,12 +67,10 @@ def _memory(rows: Sequence[Row]) -> list[Target]:
     found = []
     for problem in SLICED:
         mine = [row["peak_bytes"] for row in _mine(rows, "memory", problem)]
-        theirs = [
-            row["peak_bytes"] for row in select(rows, group="memory", problem=problem, library="torch")
-        ]
+        theirs = [row["peak_bytes"] for row in select(rows, group="memory", problem=problem, library="torch")]
         got = mine[0] / theirs[0] if mine and theirs and mine[0] is not None and theirs[0] else None
         what = f"memory of forward and backward, {problem}, against plain torch autograd"
-        found.append(_at_most(what, MEMORY_RATIO, got))
+        found.append(_target(what, f"< {MEMORY_RATIO:g}x", got, lambda got: got < MEMORY_RATIO))
     return found
 
 
@@ -94,6 +92,6 @@ def _mine(rows: Sequence[Row], group: str, problem: str) -> list[Row]:
     return select(rows, group=group, problem=problem, library="orthoslice")
 
 
-def _at_most(what: str, asked: float, got: float | None) -> Target:
+def _target(what: str, asked: str, got: float | None, is_met: Callable[[float], bool]) -> Target:
     text = "not measured" if got is None else f"{got:.3g}x"
-    return Target(what, f"<= {asked:g}x", text, None if got is None else got <= asked)
+    return Target(what, asked, text, None if got is None else is_met(got))

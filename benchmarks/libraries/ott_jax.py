@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import ott
 from ott.geometry import costs
 from ott.tools import sliced
 
@@ -16,8 +17,12 @@ from benchmarks.problems import Data
 
 
 def describe() -> dict[str, Any]:
-    version = f"{importlib.metadata.version('ott-jax')} on JAX {jax.__version__}"
-    return {"version": version, "threads": {}}
+    try:
+        version = importlib.metadata.version("ott-jax")
+    except importlib.metadata.PackageNotFoundError:
+        # A copy that was not installed.
+        version = getattr(ott, "__version__", "unknown")
+    return {"version": f"{version} on JAX {jax.__version__}", "threads": {}}
 
 
 def prepare(job: Job, data: Data) -> Solver:
