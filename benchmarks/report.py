@@ -39,6 +39,8 @@ class Benchmark:
     """After which group a figure stands."""
     special: Mapping[str, Callable[[Sequence[Row]], str]] = field(default_factory=dict)
     """Groups with a table of their own kind."""
+    about: str = ""
+    """How it was run, where that differs from the others."""
     tolerances: Sequence[str] = ()
     """What is allowed beside the tolerances of every benchmark."""
 
@@ -109,7 +111,7 @@ def page_text(record: Record, benchmark: Benchmark = CPU) -> str:
         f"# {benchmark.title}",
         f"Made by `python -m benchmarks report` from `{benchmark.name}.json`; [the README](../README.md) says "
         "how it is measured. Ratios hold on other machines, seconds do not. In brackets: how many times longer "
-        f"than {benchmark.base}, in the same run.",
+        f"than {benchmark.base}, in the same run.{benchmark.about}",
         *_runs(record),
         "## Targets",
         f"Ratios are against {benchmark.peer} in the same run.",

@@ -256,6 +256,8 @@ def _join(*notes: str) -> str:
 def _summary(entry: Entry) -> str:
     row = entry.row
     name = f"{row['library']}/{row['sort_path'] or row['form'] or row['arrays']}"
+    if row["directions"] != "given":
+        name += f"/{row['directions']}"
     if row["peak_bytes"] is not None:
         return f"{name} {row['peak_bytes'] / 1e6:.1f} MB"
     if row["median_s"] is None:

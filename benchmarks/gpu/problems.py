@@ -10,8 +10,8 @@ from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Plan, Probl
 
 PLAN = Plan(
     rounds=5,
-    turn_s=0.02,
-    turn_calls=200,
+    turn_s=0.03,
+    turn_calls=400,
     batched=True,
     budget_s=1.0,
     least_calls=1,

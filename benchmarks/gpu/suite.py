@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
 import time
 from collections.abc import Callable, Set
 from pathlib import Path
@@ -72,9 +73,14 @@ def describe_gpu() -> str:
 
 
 def _driver() -> str:
+    """Its version, from the kernel or else from NVIDIA's tool."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
-        return "unknown"
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            text = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            text = ""
     match = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
     return match[1] if match else "unknown"
