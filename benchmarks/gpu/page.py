@@ -120,8 +120,9 @@ GPU = Benchmark(
     title="GPU benchmark",
     base="our loss (the first column of ours)",
     peer="plain eager torch, or POT,",
-    about=" All libraries but OTT-JAX share one process. Times are wall times of calls that are waited for once,"
-    " at the end of a batch; *on the device alone* is between two events, with the launches queued beforehand.",
+    about=" All libraries but OTT-JAX share one process. Times are wall times of calls that are waited for "
+    "once, at the end of a batch; *on the device alone* is between two events, with the launches queued "
+    "beforehand.",
     groups=GROUPS,
     evaluate=evaluate,
     figures={"forward": plots.forward_figure},
