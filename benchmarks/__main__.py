@@ -12,82 +12,121 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from benchmarks import GROUPS
+from benchmarks.gpu import GROUPS as GPU_GROUPS
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 SMOKE_RESULTS = ROOT.parent / "build" / "smoke" / "benchmarks"
 
+_EXTRAS = {"matplotlib": "plot", "torch": "torch"}
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 Out = Annotated[Path | None, typer.Option(help="Folder for the files; benchmarks/results by default.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Tiny sizes, for tests; writes to build/smoke.")]
+Only = Annotated[list[str] | None, typer.Option(help="A group to run; may be repeated.")]
+List = Annotated[bool, typer.Option("--list", help="Name the groups and stop.")]
 
 
 @app.command()
-def cpu(
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="Tiny sizes, for tests; writes to build/smoke.")
-    ] = False,
-    only: Annotated[list[str] | None, typer.Option(help="A group to run; may be repeated.")] = None,
-    out: Out = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Name the groups and stop.")] = False,
-) -> None:
+def cpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: List = False) -> None:
     """Run this library and its peers side by side on the processor."""
     if show_list:
-        width = max(map(len, GROUPS))
-        print("\n".join(f"{name:{width}}  {text}" for name, text in GROUPS.items()))
+        _print_groups(GROUPS)
         return
-    chosen = [name for given in only or [] for name in given.split(",")] or list(GROUPS)
-    unknown = [name for name in chosen if name not in GROUPS]
-    if unknown:
-        _refuse(f"There is no group {unknown[0]!r}; there are {', '.join(GROUPS)}.")
-    folder = out or (SMOKE_RESULTS if smoke else RESULTS)
-    if smoke and folder.resolve() == RESULTS.resolve():
-        _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
-    report = _load("report")
-    suite = _load("suite")
+    chosen, folder = _choose(GROUPS, only, smoke, out)
+    report, suite = _load("report"), _load("suite")
+    start = time.perf_counter()
+    outcome = suite.run_suite(chosen, smoke=smoke, say=_say)
+    _write(report.CPU, folder, outcome, start)
+
+
+@app.command()
+def gpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: List = False) -> None:
+    """Run this library and its peers side by side on one NVIDIA GPU."""
+    if show_list:
+        _print_groups(GPU_GROUPS)
+        return
+    chosen, folder = _choose(GPU_GROUPS, only, smoke, out)
+    report, page, suite = _load("report"), _load("gpu.page"), _load("gpu.suite")
+    refusal = None if smoke else suite.device_refusal()
+    if refusal is not None:
+        _refuse(refusal)
     start = time.perf_counter()
     outcome = suite.run_suite(
-        set(chosen), smoke=smoke, say=lambda text: print(text, file=sys.stderr, flush=True)
+        chosen, smoke=smoke, say=_say, keep=lambda run, rows: report.store(folder, run, rows, page.GPU)
     )
-    record = report.store(folder, outcome.run, outcome.rows)
-    page = report.render(folder, record)
-    print(f"{time.perf_counter() - start:.0f} s; {page}", file=sys.stderr)
-    _finish(record, outcome.complaints)
+    _write(page.GPU, folder, outcome, start)
 
 
 @app.command("report")
 def render(out: Out = None) -> None:
-    """Render the page and the figures from the stored rows."""
-    report = _load("report")
+    """Render the pages and the figures from the stored rows."""
+    report, page = _load("report"), _load("gpu.page")
     folder = out or RESULTS
-    record = report.load(folder)
-    if not record["groups"]:
-        _refuse("There are no stored rows here: run `python -m benchmarks cpu` first.")
-    print(report.render(folder, record), file=sys.stderr)
-    _finish(record, [])
+    found = []
+    for benchmark in (report.CPU, page.GPU):
+        record = report.load(folder, benchmark)
+        if record["groups"]:
+            _say(report.render(folder, record, benchmark))
+            found += benchmark.evaluate(report.all_rows(record))
+    if not found:
+        _refuse("There are no stored rows here: run `python -m benchmarks cpu` or `gpu` first.")
+    _finish(found, [])
 
 
-def _finish(record: dict[str, Any], complaints: list[str]) -> None:
+def _print_groups(groups: dict[str, str]) -> None:
+    width = max(map(len, groups))
+    print("\n".join(f"{name:{width}}  {text}" for name, text in groups.items()))
+
+
+def _choose(
+    groups: dict[str, str], only: list[str] | None, smoke: bool, out: Path | None
+) -> tuple[set[str], Path]:
+    """The groups to run and the folder to write to."""
+    chosen = [name for given in only or [] for name in given.split(",")] or list(groups)
+    unknown = [name for name in chosen if name not in groups]
+    if unknown:
+        _refuse(f"There is no group {unknown[0]!r}; there are {', '.join(groups)}.")
+    folder = out or (SMOKE_RESULTS if smoke else RESULTS)
+    if smoke and folder.resolve() == RESULTS.resolve():
+        _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
+    return set(chosen), folder
+
+
+def _write(benchmark: Any, folder: Path, outcome: Any, start: float) -> None:
+    """Rows, page and figures, and what they show."""
+    report = _load("report")
+    record = report.store(folder, outcome.run, outcome.rows, benchmark)
+    page = report.render(folder, record, benchmark)
+    _say(f"{time.perf_counter() - start:.0f} s; {page}")
+    _finish(benchmark.evaluate(report.all_rows(record)), outcome.complaints)
+
+
+def _finish(found: list[Any], complaints: list[str]) -> None:
     """Targets for people or for programs; what is wrong on stderr."""
-    report, targets = _load("report"), _load("targets")
-    found = targets.evaluate(report.all_rows(record))
     if sys.stdout.isatty():
         met = {True: "met    ", False: "NOT MET", None: "-      "}
         print("\n".join(f"{met[t.met]}  {t.what}: {t.measured}, asked {t.asked}" for t in found))
     else:
         print(json.dumps({"targets": [vars(t) for t in found], "complaints": complaints}, indent=2))
     if complaints:
-        print("\n".join(complaints), file=sys.stderr)
+        _say("\n".join(complaints))
         raise typer.Exit(1)
+
+
+def _say(text: Any) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _load(name: str) -> Any:
     try:
         return importlib.import_module(f"benchmarks.{name}")
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("matplotlib"):
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
-        _refuse("The benchmarks draw with matplotlib: pip install 'orthoslice[plot]'.")
+        _refuse(f"The benchmarks need {package}: pip install 'orthoslice[{_EXTRAS[package]}]'.")
 
 
 def _refuse(message: str) -> NoReturn:

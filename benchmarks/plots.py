@@ -18,6 +18,8 @@ COLOURS = {
     "numpy": "#009e73",
     "torch": "#e69f00",
 }
+SECOND_FORMS = ("function", "compiled")
+"""Drawn hollow, as a second sort path is."""
 GROWTH = {
     "growth_n": ("n", "points"),
     "growth_dim": ("dim", "dimension"),
@@ -36,15 +38,16 @@ def forward_figure(rows: Sequence[Row]) -> Figure:
     for k, name in enumerate(names):
         mine = [row for row in shown if name_of(row) == name]
         # Side by side within a problem, so that bars of the spread do not cover each other.
+        is_second = mine[0]["path"] == "other" or mine[0]["form"] in SECOND_FORMS
         x = [problems.index(row["problem"]) + 0.08 * (k - len(names) / 2) for row in mine]
         axes.errorbar(
             x,
             [row["median_s"] for row in mine],
             yerr=_spread(mine),
             linestyle="none",
-            marker="s" if mine[0]["path"] == "other" else "o",
+            marker="s" if is_second else "o",
             markersize=6,
-            markerfacecolor="white" if mine[0]["path"] == "other" else COLOURS[mine[0]["library"]],
+            markerfacecolor="white" if is_second else COLOURS[mine[0]["library"]],
             color=COLOURS[mine[0]["library"]],
             label=name,
         )

@@ -11,7 +11,9 @@ import numpy as np
 Library: TypeAlias = Literal["orthoslice", "pot", "ott", "numpy", "torch", "control", "reference"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax"]
 Path: TypeAlias = Literal["default", "other", "best"]
-Task: TypeAlias = Literal["sliced", "gradient", "projected", "project", "matmul", "sort"]
+SlicedTask: TypeAlias = Literal["sliced", "gradient", "gradients"]
+"""`gradient` is that of one cloud, `gradients` those of both."""
+Task: TypeAlias = SlicedTask | Literal["projected", "projected_gradients", "project", "matmul", "sort", "copy"]
 Data: TypeAlias = dict[str, Any]
 """Arrays `x (n, dim)`, `y (m, dim)` and `theta (slices, dim)`."""
 
@@ -29,6 +31,8 @@ class Contender:
     path: Path = "default"
     dtype: str = "float32"
     directions: Literal["given", "iid", "orthogonal", "hadamard"] = "given"
+    form: Literal["", "function", "loss", "eager", "compiled", "graph"] = ""
+    """Which way of using the library, where a benchmark shows several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,8 @@ class Plan:
     turn_s: float = 0.12
     """A turn ends after the call that passes this."""
     turn_calls: int = 15
+    batched: bool = False
+    """Whether the calls of a turn are waited for once, at its end, rather than one by one."""
     budget_s: float = 3.0
     """No further turn is given to a contender where it would pass this, for one problem."""
     least_calls: int = 2
@@ -90,6 +96,9 @@ POT = Contender(library="pot")
 OTT = Contender(library="ott", arrays="jax")
 NUMPY = Contender(library="numpy")
 TORCH = Contender(library="torch", arrays="torch")
+
+COPIES = 4
+"""How often the task `copy` repeats the clouds, so that no cache holds them."""
 
 BOTH_PATHS: tuple[Path, ...] = ("default", "other")
 

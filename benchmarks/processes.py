@@ -22,17 +22,20 @@ REPLY_LIMIT_S = 300.0
 
 # POT imports every array library it finds; a process that uses NumPy alone should hold NumPy alone.
 _POT_BACKENDS = ("PYTORCH", "JAX", "CUPY", "TENSORFLOW")
+_JAX = {
+    "cpu": {"JAX_PLATFORMS": "cpu"},
+    # JAX would take three quarters of the memory at once.
+    "cuda": {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+}
 
 
 class Refusal(Exception):
     """A library cannot take part: it is not installed, it failed, or it took too long."""
 
 
-def environment(contender: Contender, threads: int | None) -> dict[str, str]:
+def environment(contender: Contender, threads: int | None, device: str = "cpu") -> dict[str, str]:
     """The variables of a process; they must be set before NumPy is imported."""
-    variables = dict(os.environ) | {"JAX_PLATFORMS": "cpu", "PYTHONUTF8": "1"}
-    used = {"torch": "PYTORCH"}.get(contender.arrays)
-    variables |= {f"POT_BACKEND_DISABLE_{name}": "1" for name in _POT_BACKENDS if name != used}
+    variables = dict(os.environ) | _JAX[device] | {"PYTHONUTF8": "1"} | pot_backends(contender.arrays)
     if contender.path == "other":
         variables |= other_path_environment() or {}
     if threads is not None:
@@ -40,10 +43,16 @@ def environment(contender: Contender, threads: int | None) -> dict[str, str]:
     return variables
 
 
+def pot_backends(arrays: str) -> dict[str, str]:
+    """Variables that keep POT from importing array libraries other than the one used."""
+    used = {"torch": "PYTORCH"}.get(arrays)
+    return {f"POT_BACKEND_DISABLE_{name}": "1" for name in _POT_BACKENDS if name != used}
+
+
 class Worker:
     """A running process and how to ask it."""
 
-    def __init__(self, contender: Contender, threads: int | None) -> None:
+    def __init__(self, contender: Contender, threads: int | None, device: str = "cpu") -> None:
         command = [sys.executable, "-m", "benchmarks.worker", contender.library, contender.arrays]
         self.process = subprocess.Popen(
             command if threads is None else [*command, "--threads", str(threads)],
@@ -51,7 +60,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=ROOT,
-            env=environment(contender, threads),
+            env=environment(contender, threads, device),
         )
 
     def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
@@ -135,9 +144,12 @@ class Pool:
         self._workers[key] = worker = self.fresh(contender, threads)
         return worker
 
+    def start(self, contender: Contender, threads: int | None) -> Worker:
+        return Worker(contender, threads)
+
     def fresh(self, contender: Contender, threads: int | None = None) -> Worker:
         """A new process that the caller closes."""
-        worker = Worker(contender, threads)
+        worker = self.start(contender, threads)
         key = process_key(contender, threads)
         try:
             self.facts[key] = worker.ask("hello")
@@ -162,11 +174,14 @@ class Pool:
 def process_key(contender: Contender, threads: int | None) -> tuple[Any, ...]:
     """What needs a process of its own: a process holds one prepared problem, so no two contenders share one."""
     path = contender.path if sorts_with_numpy(contender) else "default"
-    return contender.library, contender.arrays, path, contender.dtype, contender.directions, threads
+    options = (contender.dtype, contender.directions, contender.form)
+    return contender.library, contender.arrays, path, *options, threads
 
 
 def sorts_with_numpy(contender: Contender) -> bool:
     """Whether the sort path matters to a contender. Our kernels may use NumPy's sort on torch's memory."""
+    if contender.form:
+        return False
     return contender.library in ("orthoslice", "numpy", "control", "reference") or (
         contender.library == "pot" and contender.arrays == "numpy"
     )

@@ -22,9 +22,10 @@ COLUMNS = [
     *("group", "problem", "task", "n", "m", "dim", "n_directions", "p", "dtype", "directions", "threads"),
     *("library", "arrays", "path", "sort_path", "status", "note", "error", "tolerance"),
     *("n_reps", "median_s", "low_s", "high_s", "first_s", "peak_bytes"),
+    *("form", "device_s"),
 ]
 """Columns of every row. `status` is ok, wrong, not installed, not offered or failed; `low_s` and `high_s` are
-the quartiles."""
+the quartiles; `device_s` is the time of a GPU that never waits for its host."""
 
 
 @dataclass
@@ -35,6 +36,9 @@ class Entry:
     row: Row
     worker: Worker | None = None
     times: list[float] = field(default_factory=list)
+    device_times: list[float] = field(default_factory=list)
+    n_calls: int = 0
+    spent_s: float = 0.0
     done: bool = False
 
     def leave(self, status: str, note: str = "") -> None:
@@ -99,6 +103,7 @@ def job(problem: Problem, contender: Contender) -> dict[str, Any]:
             directions=contender.directions,
             n_directions=problem.n_directions,
             threads=problem.threads,
+            form=contender.form,
         )
     )
 
@@ -119,6 +124,7 @@ def empty_row(problem: Problem, contender: Contender) -> Row:
         "library": contender.library,
         "arrays": contender.arrays,
         "path": contender.path if sorts_with_numpy(contender) else None,
+        "form": contender.form or None,
         "status": "ok",
         "note": "",
     }
@@ -158,6 +164,7 @@ def _first(
     _record(entry, judge(answer, expected, entry.contender))
     if not entry.done and reply["seconds"] > plan.once_over_s:
         entry.times.append(reply["seconds"])
+        entry.n_calls = 1
         entry.row["note"] = _join(entry.row["note"], "slow: the call that was checked is the one timed")
         entry.done = True
 
@@ -173,16 +180,21 @@ def _record(entry: Entry, verdict: Verdict) -> None:
 def _turn(entry: Entry, plan: Plan, expected: dict[str, Any]) -> None:
     assert entry.worker is not None
     try:
-        reply = entry.worker.ask("turn", seconds=plan.turn_s, calls=plan.turn_calls)
+        operation = "batch" if plan.batched else "turn"
+        reply = entry.worker.ask(operation, seconds=plan.turn_s, calls=plan.turn_calls)
     except Refusal as refusal:
         entry.leave(*_status(refusal))
         return
     entry.times += reply["seconds"]
+    entry.device_times += reply.get("device_seconds", [])
+    batch = reply.get("batch", 1)
+    entry.n_calls += batch * len(reply["seconds"])
+    entry.spent_s += batch * sum(reply["seconds"])
     again = judge({"value": reply["value"]}, expected, entry.contender)
     if not again.may_be_timed:
         entry.leave("wrong", f"{again.text} when repeated; not timed")
         entry.times.clear()
-    elif len(entry.times) >= plan.least_calls and sum(entry.times) + entry.times[-1] > plan.budget_s:
+    elif entry.n_calls >= plan.least_calls and entry.spent_s + entry.times[-1] > plan.budget_s:
         entry.done = True
 
 
@@ -190,7 +202,9 @@ def _finish(entry: Entry, pool: Pool, threads: int | None) -> None:
     _note_path(entry, pool, threads)
     if entry.times and entry.row["status"] in ("ok", "wrong"):
         low, median, high = np.quantile(entry.times, [0.25, 0.5, 0.75]).tolist()
-        entry.row |= {"n_reps": len(entry.times), "median_s": median, "low_s": low, "high_s": high}
+        entry.row |= {"n_reps": entry.n_calls, "median_s": median, "low_s": low, "high_s": high}
+        if entry.device_times:
+            entry.row["device_s"] = float(np.median(entry.device_times))
     if entry.worker is not None and entry.worker.alive:
         entry.worker.ask("drop")
 
@@ -241,7 +255,9 @@ def _join(*notes: str) -> str:
 
 def _summary(entry: Entry) -> str:
     row = entry.row
-    name = f"{row['library']}/{row['sort_path'] or row['arrays']}"
+    name = f"{row['library']}/{row['sort_path'] or row['form'] or row['arrays']}"
+    if row["directions"] != "given":
+        name += f"/{row['directions']}"
     if row["peak_bytes"] is not None:
         return f"{name} {row['peak_bytes'] / 1e6:.1f} MB"
     if row["median_s"] is None:

@@ -31,16 +31,19 @@ def run_suite(groups: Set[str], *, smoke: bool, say: Callable[[str], None]) -> O
     problems = smoke_problems(n_cores()) if smoke else full_problems(n_cores())
     with Pool() as pool:
         rows = run([p for p in problems if p.group in groups | {"control"}], plan, pool, say)
-        facts = dict(pool.facts)
     if "cold_start" in groups:
         rows += measure_cold_starts(plan.cold_starts, smoke=smoke)
-    about = {
+    return Outcome(rows, describe_run(machine, pool, smoke=smoke), complaints(rows))
+
+
+def describe_run(machine: dict[str, Any], pool: Pool, *, smoke: bool) -> dict[str, Any]:
+    """What the figures of a run depend on."""
+    return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "smoke": smoke,
         "machine": machine,
-        "libraries": describe_libraries(facts),
+        "libraries": describe_libraries(pool.facts),
     }
-    return Outcome(rows, about, complaints(rows))
 
 
 def describe_libraries(facts: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.libraries import LABELS
 from benchmarks.runner import Row
-from benchmarks.targets import evaluate, ours, select
+from benchmarks.targets import Target, ours, select
 
 WRONG = "†"
 
@@ -15,7 +15,10 @@ def name_of(row: Row) -> str:
     """Who was measured: library, and what sets it apart from others of its name."""
     name = LABELS.get(row["library"], str(row["library"]))
     details = [
-        "torch" if row["arrays"] == "torch" and row["library"] in ("orthoslice", "pot") else None,
+        row.get("form"),
+        "torch"
+        if row["arrays"] == "torch" and row["library"] in ("orthoslice", "pot") and not row.get("form")
+        else None,
         row["sort_path"],
         row["directions"] if row["directions"] != "given" else None,
         row["dtype"] if row["dtype"] != "float32" else None,
@@ -50,10 +53,10 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
-def targets_table(rows: Sequence[Row]) -> str:
+def targets_table(targets: Iterable[Target]) -> str:
     """The demands and whether they were met."""
     met = {True: "met", False: "**not met**", None: ""}
-    lines = [(t.what, t.asked, t.measured, met[t.met]) for t in evaluate(rows)]
+    lines = [(t.what, t.asked, t.measured, met[t.met]) for t in targets]
     return table(("what", "asked", "measured", ""), lines)
 
 

@@ -63,14 +63,14 @@ def ratio(rows: Sequence[Row], group: str, problem: str, **peer: Any) -> float |
     return float(min(times) / mine["median_s"])
 
 
-def _at_least(what: str, asked: float, got: float | None) -> Target:
+def at_least(what: str, asked: float, got: float | None) -> Target:
     text = "not measured" if got is None else f"{got:.3g}x"
     return Target(what, f">= {asked:g}x", text, None if got is None else got >= asked)
 
 
 def _forward(rows: Sequence[Row]) -> list[Target]:
     return [
-        _at_least(
+        at_least(
             f"forward, {problem}, against {LABELS[peer]}", asked, ratio(rows, "forward", problem, library=peer)
         )
         for problem, peers in FORWARD.items()
@@ -80,7 +80,7 @@ def _forward(rows: Sequence[Row]) -> list[Target]:
 
 def _backward(rows: Sequence[Row]) -> list[Target]:
     return [
-        _at_least(
+        at_least(
             f"forward and backward, {problem}, against plain torch autograd",
             asked,
             ratio(rows, "backward", problem, library="torch"),
@@ -100,11 +100,11 @@ def _projected(rows: Sequence[Row]) -> list[Target]:
         met = many <= max(SAME_MEMORY * few, few + SAME_MEMORY_BYTES)
         text = f"{many / 1e6:.1f} MB against {few / 1e6:.1f} MB"
         memory = Target("projected, memory at N=800 against N=200", asked, text, met)
-    return [_at_least(what, PROJECTED_RATIO, ratio(rows, "projected", PROJECTED, library="pot")), memory]
+    return [at_least(what, PROJECTED_RATIO, ratio(rows, "projected", PROJECTED, library="pot")), memory]
 
 
 def _unequal(rows: Sequence[Row]) -> list[Target]:
-    faster = _at_least(
+    faster = at_least(
         f"unequal sizes, {UNEQUAL}, against POT (best of its types and libraries)",
         UNEQUAL_RATIO,
         ratio(rows, "unequal", UNEQUAL, library="pot"),
@@ -121,7 +121,7 @@ def _unequal(rows: Sequence[Row]) -> list[Target]:
 
 def _others(rows: Sequence[Row]) -> list[Target]:
     dense = {"library": "orthoslice", "directions": "orthogonal"}
-    drawn = _at_least(
+    drawn = at_least(
         f"Hadamard, {HADAMARD}, against dense orthogonal",
         HADAMARD_RATIO,
         ratio(rows, "hadamard", HADAMARD, **dense),

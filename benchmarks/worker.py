@@ -43,6 +43,7 @@ class Session:
         self.seed = 0
         self.data: dict[str, Any] = {}
         self.solver: Any = None
+        self.pace_s: float | None = None
 
     def hello(self) -> dict[str, Any]:
         """Import the library and say what came."""
@@ -58,8 +59,11 @@ class Session:
         """Seconds of a NumPy sort, to compare the two paths."""
         import numpy as np
 
+        from benchmarks.libraries import Solver, read_value
+
         keys = np.random.default_rng(0).standard_normal((40, 20_000)).astype(np.float32)
-        return {"seconds": min(_seconds(lambda seed: np.sort(keys), 0)[0] for _ in range(5))}
+        solver = Solver(lambda seed: np.sort(keys), read_value)
+        return {"seconds": min(solver.seconds([0])[0] for _ in range(5))}
 
     def prepare(self, job: dict[str, Any], data: str) -> dict[str, Any]:
         """Load the data and make the call that will be timed."""
@@ -71,13 +75,14 @@ class Session:
         with np.load(data) as file:
             self.data = {name: file[name].astype(self.job.dtype) for name in file.files}
         self.solver = self.module.prepare(self.job, self.data)
+        self.pace_s = None
         return {}
 
     def first(self, answer: str) -> dict[str, Any]:
         """The first call: its time, and its answer in a file."""
         import numpy as np
 
-        seconds, result = _seconds(self.solver.call, self.next_seed())
+        seconds, result = self.solver.seconds([self.next_seed()])
         self.first_s = seconds
         np.savez(answer, **self.solver.read(result))
         return {"seconds": seconds}
@@ -89,11 +94,25 @@ class Session:
             self.solver.call(self.next_seed())
         times: list[float] = []
         while True:
-            taken, result = _seconds(self.solver.call, self.next_seed())
+            taken, result = self.solver.seconds([self.next_seed()])
             times.append(taken)
             if sum(times) >= seconds or len(times) == calls:
                 return {"seconds": times, "value": self.solver.read(result)["value"]}
             del result
+
+    def batch(self, seconds: float, calls: int) -> dict[str, Any]:
+        """Calls one after the other, waited for once: as many as fit in the time, by the pace so far."""
+        if self.pace_s is None:
+            self.pace_s, result = self.solver.seconds([self.next_seed()])
+            if self.pace_s >= seconds:
+                return self._batch_reply(1, result)
+            del result
+        count = min(calls, max(1, round(seconds / self.pace_s)))
+        self.pace_s, result = self.solver.seconds([self.next_seed() for _ in range(count)])
+        return self._batch_reply(count, result)
+
+    def _batch_reply(self, count: int, result: Any) -> dict[str, Any]:
+        return {"seconds": [self.pace_s], "batch": count, "value": self.solver.read(result)["value"]}
 
     def memory(self, answer: str) -> dict[str, Any]:
         """Bytes that one call adds at its peak to what the process holds before it.
@@ -171,12 +190,6 @@ def _status_bytes(field: str) -> int:
     if match is None:
         raise OSError(f"the kernel does not report {field}")
     return 1024 * int(match[1])
-
-
-def _seconds(call: Any, seed: int) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = call(seed)
-    return time.perf_counter() - start, result
 
 
 if __name__ == "__main__":

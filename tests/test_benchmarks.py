@@ -20,11 +20,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import GROUPS, agreement, problems, processes, report, runner, suite, tables, targets, worker
 from benchmarks.__main__ import RESULTS, app
+from benchmarks.gpu import page as gpu_page
+from benchmarks.gpu import problems as gpu_problems
+from benchmarks.gpu import targets as gpu_targets
+from benchmarks.gpu.page import GPU
 from benchmarks.problems import CONTROL, NUMPY, OTT, OURS, POT, TORCH, Contender, Problem
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = Problem(group="control", n=30, dim=3, n_directions=8, contenders=CONTROL)
-FIGURES = ("cpu_forward", "cpu_growth", "cpu_memory")
+FLOORS = {"floor", "floors"}
+"""Groups that we have no part in."""
 STATUSES = {"ok", "wrong", "not installed", "not offered"}
 
 
@@ -35,43 +40,45 @@ def make_row(**known: Any) -> runner.Row:
     return row | times | {"sort_path": "AVX2", "error": 0.0, "tolerance": 1e-4} | known
 
 
-def test_smoke_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("benchmark", [report.CPU, GPU], ids=lambda benchmark: benchmark.name)
+def test_smoke_run(tmp_path: Path, benchmark: report.Benchmark) -> None:
     """One run of everything in tiny sizes: the command, its files, their columns, every answer right."""
-    command = [sys.executable, "-m", "benchmarks", "cpu", "--smoke", "--out", str(tmp_path)]
+    name = benchmark.name
+    command = [sys.executable, "-m", "benchmarks", name, "--smoke", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["complaints"] == []
-    record = json.loads((tmp_path / "cpu.json").read_text())
-    assert list(record["groups"]) == list(GROUPS)
-    with (tmp_path / "cpu.csv").open(newline="") as file:
+    record = json.loads((tmp_path / f"{name}.json").read_text())
+    assert list(record["groups"]) == list(benchmark.groups)
+    with (tmp_path / f"{name}.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
     rows = report.all_rows(record)
     assert header == runner.COLUMNS
     assert len(lines) == len(rows)
-    check_rows(rows)
+    check_rows(rows, set(benchmark.groups))
     for group in record["groups"].values():
         assert group["run"]["smoke"]
         assert group["run"]["machine"]["cores"] >= 1
-        assert group["run"]["libraries"]["orthoslice"]["version"]
-    for name in FIGURES:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
-    written = "".join((tmp_path / f"cpu.{suffix}").read_text() for suffix in ("json", "csv", "md"))
+        assert any(library.startswith("orthoslice") for library in group["run"]["libraries"])
+    for figure in benchmark.figures:
+        assert (tmp_path / f"{name}_{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (tmp_path / f"{name}_{figure}.svg").read_bytes()
+    written = "".join((tmp_path / f"{name}.{suffix}").read_text() for suffix in ("json", "csv", "md"))
     assert str(ROOT) not in written
     assert str(tmp_path) not in written
     assert sys.prefix not in written
 
 
-def check_rows(rows: list[runner.Row]) -> None:
+def check_rows(rows: list[runner.Row], groups: set[str]) -> None:
     """Who took part is ok or not installed; only the control is wrong, and it has no time."""
     assert {row["status"] for row in rows} <= STATUSES
     assert [row["library"] for row in rows if row["status"] == "wrong"] == ["control"]
     assert all(row["median_s"] is None for row in rows if row["status"] != "ok")
     mine = [row for row in rows if row["library"] == "orthoslice"]
-    assert {row["group"] for row in mine} == set(GROUPS) - {"control", "floor"}
+    assert {row["group"] for row in mine} == groups - {"control"} - FLOORS
     for row in mine:
         if row["group"] == "memory" and row["status"] == "not offered":
-            continue  # Only Linux tells.
+            continue  # Only Linux tells, and only a GPU of its own memory.
         assert row["status"] == "ok"
         measured = row["peak_bytes"] if row["group"] == "memory" else row["median_s"]
         assert measured is not None
@@ -195,6 +202,94 @@ def test_targets_name_problems_that_are_run() -> None:
     assert {group for group, _ in names} | {"cold_start"} == set(GROUPS)
 
 
+def make_gpu_rows(problem: str, seconds: dict[str, float | None], **known: Any) -> list[runner.Row]:
+    """Rows of our loss, eager and compiled torch, and POT; those with a time given."""
+    rows = []
+    for contender in gpu_problems.EVERYONE:
+        name = f"{contender.library} {contender.form}".strip()
+        if name in seconds:
+            place = {"library": contender.library, "form": contender.form or None, "problem": problem}
+            rows.append(make_row(median_s=seconds[name], sort_path=None, **(place | known)))
+    return rows
+
+
+def test_gpu_ratios_are_of_the_loss_against_eager_torch() -> None:
+    problem = "n=256, d=128, N=128"
+    times = {"orthoslice function": 0.1, "orthoslice loss": 1.0, "torch eager": 3.5, "torch compiled": 2.0}
+    rows = make_gpu_rows(problem, times | {"pot": 11.0})
+    assert gpu_targets.torch_ratio(rows, "forward", problem) == 3.5
+    found = {t.what: t.met for t in gpu_targets.evaluate(rows) if t.met is not None}
+    assert found == {
+        f"forward, {problem}, against {peer}": met for peer, met in [("plain torch", True), ("POT", False)]
+    }
+    text = gpu_page.with_summary("forward")(rows)
+    assert "| 3.5x | 2x | 11x | - |" in text
+
+
+def test_the_worst_size_decides() -> None:
+    sizes = {f"n={n}, d=16, N=1024": late for n, late in [(15, 2.0), (16, 0.9), (17, 3.0)]}
+    rows = [
+        row
+        for problem, late in sizes.items()
+        for row in make_gpu_rows(problem, {"orthoslice loss": 1.0, "torch eager": late}, group="sizes")
+    ]
+    assert gpu_targets.evaluate(rows)[-1].met is False
+    assert "0.9x at n=16, d=16" in gpu_targets.evaluate(rows)[-1].measured
+    rows += make_gpu_rows("n=31, d=16, N=1024", {"orthoslice loss": 1.0, "torch eager": None}, group="sizes")
+    assert gpu_targets.evaluate(rows)[-1].met is None
+
+
+def test_memory_of_half_is_not_below_half() -> None:
+    problem = "n=256, d=128, N=128"
+    for peak, met in [(49, True), (50, False), (51, False)]:
+        rows = [
+            make_row(group="memory", problem=problem, library=library, form=form, peak_bytes=held)
+            for library, form, held in [("orthoslice", "loss", peak), ("torch", "eager", 100)]
+        ]
+        assert [t.met for t in gpu_targets.evaluate(rows) if t.met is not None] == [met]
+
+
+def test_floors_follow_from_rates() -> None:
+    """A copy reads and writes; long rows go to memory and back; gradients double the work."""
+    rates = gpu_page.Rates(bytes=1e12, flops=1e13)
+    row = make_row(n=1000, m=1000, dim=10, n_directions=100)
+    assert gpu_page.floor_of(row, rates) == pytest.approx((4 * 21_000 / 1e12, 4e6 / 1e13))
+    both = gpu_page.floor_of(row | {"task": "gradients"}, rates)
+    assert both == pytest.approx((4 * 41_000 / 1e12, 8e6 / 1e13))
+    long = gpu_page.floor_of(row | {"n": 10**5, "m": 10**5}, rates)
+    assert long.bytes_s == pytest.approx(4 * (2e6 + 1000 + 4e7) / 1e12)
+    assert long.seconds == max(long.bytes_s, long.flops_s)
+    copy = make_row(group="floors", task="copy", n=10, m=10, dim=5, median_s=2.0)
+    assert gpu_page.rates([copy]) == (2 * 4 * problems.COPIES * 100 / 2, None)
+
+
+def test_gpu_targets_name_problems_that_are_run() -> None:
+    names = {(problem.group, problem.name) for problem in gpu_problems.full_problems()}
+    groups = ("forward", "backward", "drawing", "memory")
+    assert {(group, name) for group in groups for name in gpu_targets.SLICED} <= names
+    assert {group for group, _ in names} == set(GPU.groups)
+    counts = {problem.n for problem in gpu_problems.full_problems() if problem.group == "sizes"}
+    assert {15, 16, 17, 2**19 - 1, 2**19 + 1, 10**6} <= counts
+
+
+def test_gpu_benchmark_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = CliRunner().invoke(app, ["gpu"])
+    assert result.exit_code == 2
+    assert "no NVIDIA GPU" in result.output
+
+
+def test_report_renders_what_is_stored(tmp_path: Path) -> None:
+    known = {"machine": dict.fromkeys(("cpu", "cores", "memory_gib", "system", "python", "load_before"))}
+    run = {"date": "today", "smoke": False, "libraries": {}} | known
+    run["machine"] |= {"thread_variables": {}, "gpu": "a GPU"}
+    report.store(tmp_path, run, make_gpu_rows("n=64, d=8, N=16", {"orthoslice loss": 1.0}), GPU)
+    assert CliRunner().invoke(app, ["report", "--out", str(tmp_path)]).exit_code == 0
+    assert "- a GPU" in (tmp_path / "gpu.md").read_text()
+    assert not (tmp_path / "cpu.md").exists()
+
+
 def test_a_second_run_replaces_only_its_groups(tmp_path: Path) -> None:
     report.store(tmp_path, {"date": "first"}, [make_row(), make_row(group="floor", task="sort")])
     record = report.store(tmp_path, {"date": "second"}, [make_row(median_s=2.0)])
@@ -217,6 +312,8 @@ def test_the_other_sort_path_is_another_process() -> None:
     [
         ["cpu", "--only", "nothing"],
         ["cpu", "--smoke", "--out", str(RESULTS)],
+        ["gpu", "--only", "nothing"],
+        ["gpu", "--smoke", "--out", str(RESULTS)],
         ["report", "--out", str(RESULTS / "none")],
     ],
 )

@@ -7,7 +7,8 @@ A module has `describe()`, its versions and threads, and `prepare(job, data)`, w
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
@@ -47,6 +48,11 @@ class Job:
     directions: str
     n_directions: int
     threads: int | None
+    form: str = ""
+
+
+def _nothing(result: Any) -> None:
+    """Wait for a library that returns when it is done."""
 
 
 class Solver(NamedTuple):
@@ -56,6 +62,17 @@ class Solver(NamedTuple):
     """Takes a number that differs from call to call: the seed where a library draws its own directions."""
     read: Callable[[Any], Answer]
     """`value`, the power SW_p^p or PW_p^p, and a `vector` where the answer has one."""
+    wait: Callable[[Any], Any] = _nothing
+    """Returns when a result has been computed, where `call` may return before that."""
+
+    def seconds(self, seeds: Sequence[int]) -> tuple[float, Any]:
+        """Seconds a call of calls made one after the other and waited for once, and the last result."""
+        self.wait(None)
+        start = time.perf_counter()
+        for seed in seeds:
+            result = self.call(seed)
+        self.wait(result)
+        return (time.perf_counter() - start) / len(seeds), result
 
 
 class NotOffered(Exception):

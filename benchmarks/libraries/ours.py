@@ -1,9 +1,10 @@
-"""Our library through its public functions; samplers directly where only directions are timed."""
+"""Our library through its public functions and losses; samplers directly where only directions are timed."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,14 @@ def _numba() -> str:
 def prepare(job: Job, data: Data) -> Solver:
     if job.task == "project":
         return _project(job, data)
+    if job.task not in ("sliced", "gradient", "gradients", "projected", "projected_gradients"):
+        raise NotOffered(job.task)
     if job.arrays == "torch":
         torch = importlib.import_module("torch")
-        data = {name: torch.from_numpy(array) for name, array in data.items()}
+        data = {name: torch.as_tensor(array) for name, array in data.items()}
     x, y, theta = data["x"], data["y"], data["theta"]
-    distance = {"projected": osl.projected_wasserstein}.get(job.task, osl.sliced_wasserstein)
+    is_projected = job.task.startswith("projected")
+    distance = osl.projected_wasserstein if is_projected else osl.sliced_wasserstein
 
     def call(seed: int) -> Any:
         return distance(x, y, job.p, directions=theta, workers=job.threads).value
@@ -44,13 +48,23 @@ def prepare(job: Job, data: Data) -> Solver:
         options = {"directions": job.directions, "n_directions": job.n_directions}
         return distance(x, y, job.p, rng=seed, workers=job.threads, **options).value
 
-    if job.task == "gradient":
-        from benchmarks.libraries.plain_torch import gradient_of
+    solve = call if job.directions == "given" else draw_and_call
+    if job.form in ("loss", "graph"):
+        solve = _loss(job, is_projected, x, y, theta)
+    if job.arrays != "torch":
+        return Solver(solve, read_value)
+    from benchmarks.libraries.plain_torch import solver_of
 
-        return gradient_of(x, call)
-    if job.task not in ("sliced", "projected"):
-        raise NotOffered(job.task)
-    return Solver(call if job.directions == "given" else draw_and_call, read_value)
+    return solver_of(job, x, y, solve)
+
+
+def _loss(job: Job, is_projected: bool, x: Any, y: Any, theta: Any) -> Callable[[int], Any]:
+    """The loss of a training step; where it draws, it moves on to new directions by itself."""
+    kind = osl.nn.ProjectedWassersteinLoss if is_projected else osl.nn.SlicedWassersteinLoss
+    given = job.directions == "given"
+    options = {"directions": theta} if given else {"directions": job.directions, "seed": 0}
+    loss = kind(None if given else job.n_directions, p=job.p, **options).to(x.device)
+    return lambda seed: loss(x, y)
 
 
 def _project(job: Job, data: Data) -> Solver:

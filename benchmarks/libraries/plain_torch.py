@@ -1,14 +1,15 @@
-"""What one writes in torch without a library: project, sort, mean, and autograd."""
+"""What one writes in torch without a library: project, sort, mean, and autograd; on any device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from benchmarks.libraries import Answer, Job, NotOffered, Solver, read_value
 from benchmarks.libraries.plain_numpy import quantile_pairs
-from benchmarks.problems import Data
+from benchmarks.problems import COPIES, Data
 
 
 def describe() -> dict[str, Any]:
@@ -16,27 +17,46 @@ def describe() -> dict[str, Any]:
 
 
 def prepare(job: Job, data: Data) -> Solver:
-    x, y, theta = (torch.from_numpy(data[name]) for name in ("x", "y", "theta"))
-    pairs = None if len(x) == len(y) else tuple(map(torch.from_numpy, quantile_pairs(len(x), len(y))))
-    if job.task not in ("sliced", "gradient"):
+    x, y, theta = (torch.as_tensor(data[name]) for name in ("x", "y", "theta"))
+    if job.task == "matmul":
+        return Solver(lambda seed: (theta @ x.T, theta @ y.T), _read_pair, wait_on(x))
+    if job.task == "copy":
+        source = torch.cat([x, y] * COPIES)
+        target = torch.empty_like(source)
+        return Solver(lambda seed: target.copy_(source), _read_copy, wait_on(x))
+    if job.task not in ("sliced", "gradient", "gradients", "projected", "projected_gradients"):
         raise NotOffered(job.task)
+    distance = projected if job.task.startswith("projected") else sliced
+    options: tuple[Any, ...] = (job.p,)
+    if len(x) != len(y):
+        pairs = quantile_pairs(len(x), len(y))
+        options = (job.p, tuple(torch.as_tensor(part, device=x.device) for part in pairs))
+    generator = torch.Generator(x.device).manual_seed(0)
+    if job.form == "compiled":
+        torch.compiler.reset()
+        # Elsewhere only the way through the code is of interest, and no C++ compiler is asked for.
+        distance = torch.compile(distance, dynamic=False, backend="inductor" if x.is_cuda else "eager")
 
     def forward(seed: int) -> torch.Tensor:
-        rows = theta if job.directions == "given" else _iid(job.n_directions, x, seed)
-        px, py = torch.sort(rows @ x.T).values, torch.sort(rows @ y.T).values
-        if pairs is not None:
-            ix, iy, mass = pairs
-            return (_power(px[:, ix] - py[:, iy], job.p) @ mass.to(px.dtype)).mean()
-        return _power(px - py, job.p).mean()
+        rows = theta if job.directions == "given" else _iid(job.n_directions, x, generator)
+        value: torch.Tensor = distance(x, y, rows, *options)
+        return value
 
-    if job.task == "gradient":
-        return gradient_of(x, forward)
+    return solver_of(job, x, y, forward)
 
-    def call(seed: int) -> torch.Tensor:
-        with torch.no_grad():
-            return forward(seed)
 
-    return Solver(call, read_value)
+def sliced(x: torch.Tensor, y: torch.Tensor, theta: torch.Tensor, p: float, pairs: Any = None) -> torch.Tensor:
+    px, py = torch.sort(theta @ x.T).values, torch.sort(theta @ y.T).values
+    if pairs is not None:
+        ix, iy, mass = pairs
+        return (_power(px[:, ix] - py[:, iy], p) @ mass.to(px.dtype)).mean()
+    return _power(px - py, p).mean()
+
+
+def projected(x: torch.Tensor, y: torch.Tensor, theta: torch.Tensor, p: float) -> torch.Tensor:
+    """Squared full-space cost of the couplings, for p = 2."""
+    i, j = torch.argsort(theta @ x.T), torch.argsort(theta @ y.T)
+    return ((x[i] - y[j]) ** 2).sum(-1).mean()
 
 
 def _power(gap: torch.Tensor, p: float) -> torch.Tensor:
@@ -45,23 +65,45 @@ def _power(gap: torch.Tensor, p: float) -> torch.Tensor:
     return gap**2 if p == 2 else gap.abs() ** p
 
 
-def gradient_of(x: Any, forward: Any) -> Solver:
-    """Forward and backward: a value and the gradient of the points."""
-    x.requires_grad_()
+def solver_of(job: Job, x: torch.Tensor, y: torch.Tensor, forward: Callable[[int], Any]) -> Solver:
+    """What solves a problem given what computes its value from torch tensors."""
+    if job.task.endswith(("gradient", "gradients")):
+        return _gradients_of((x,) if job.task == "gradient" else (x, y), forward)
+    return Solver(forward, read_value, wait_on(x))
+
+
+def _gradients_of(clouds: tuple[torch.Tensor, ...], forward: Callable[[int], Any]) -> Solver:
+    """Forward and backward: a value and the gradients of the points of these clouds."""
+    for cloud in clouds:
+        cloud.requires_grad_()
 
     def call(seed: int) -> torch.Tensor:
-        x.grad = None
+        for cloud in clouds:
+            cloud.grad = None
         value: torch.Tensor = forward(seed)
         value.backward()
         return value
 
     def read(value: torch.Tensor) -> Answer:
-        return {"value": value.item(), "vector": x.grad.numpy().ravel()}
+        vector = torch.cat([cloud.grad.flatten() for cloud in clouds])
+        return {"value": value.item(), "vector": vector.cpu().numpy()}
 
-    return Solver(call, read)
+    return Solver(call, read, wait_on(clouds[0]))
 
 
-def _iid(count: int, x: torch.Tensor, seed: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    theta = torch.randn(count, x.shape[1], generator=generator, dtype=x.dtype)
-    return theta / torch.linalg.norm(theta, dim=1, keepdim=True)
+def wait_on(x: torch.Tensor) -> Any:
+    """What waits for the device of a tensor."""
+    return lambda result: torch.cuda.synchronize(x.device) if x.is_cuda else None
+
+
+def _iid(count: int, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    theta = torch.randn(count, x.shape[1], generator=generator, dtype=x.dtype, device=x.device)
+    return torch.nn.functional.normalize(theta)
+
+
+def _read_pair(pair: tuple[torch.Tensor, ...]) -> Answer:
+    return {"value": sum(part.double().square().mean().item() for part in pair)}
+
+
+def _read_copy(copy: torch.Tensor) -> Answer:
+    return {"value": copy.double().square().mean().item()}

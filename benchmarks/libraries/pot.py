@@ -18,11 +18,13 @@ def describe() -> dict[str, Any]:
 
 
 def prepare(job: Job, data: Data) -> Solver:
-    arrays = {"x": data["x"], "y": data["y"], "projections": np.ascontiguousarray(data["theta"].T)}
+    x, y, theta = data["x"], data["y"], data["theta"]
     if job.arrays == "torch":
         torch = importlib.import_module("torch")
-        arrays = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    x, y, projections = arrays["x"], arrays["y"], arrays["projections"]
+        x, y, theta = (torch.as_tensor(array) for array in (x, y, theta))
+        projections = theta.T.contiguous()
+    else:
+        projections = np.ascontiguousarray(theta.T)
 
     def given(seed: int) -> Any:
         return ot.sliced_wasserstein_distance(x, y, p=job.p, projections=projections) ** job.p
@@ -34,12 +36,13 @@ def prepare(job: Job, data: Data) -> Solver:
         # With beta = 0, the plain mean of the plans, the cost is <plan, cost matrix>.
         return ot.sliced.expected_sliced_plan(x, y, projections=projections, beta=0.0)[1]
 
-    if job.task == "gradient":
-        from benchmarks.libraries.plain_torch import gradient_of
-
-        return gradient_of(x, given)
     if job.task == "projected":
         return Solver(plan, read_value)
-    if job.task != "sliced":
+    if job.task not in ("sliced", "gradient", "gradients"):
         raise NotOffered(job.task)
-    return Solver(given if job.directions == "given" else drawn, read_value)
+    solve = given if job.directions == "given" else drawn
+    if job.arrays != "torch":
+        return Solver(solve, read_value)
+    from benchmarks.libraries.plain_torch import solver_of
+
+    return solver_of(job, x, y, solve)

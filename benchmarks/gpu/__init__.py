@@ -1,0 +1,20 @@
+"""The same on one NVIDIA GPU: ``python -m benchmarks gpu``.
+
+`problems` says what is measured, `session` how a library is asked in this process, `suite` runs the groups,
+`targets` and `page` are what comes of the rows. Everything else is shared with the CPU benchmark.
+"""
+
+GROUPS = {
+    "control": "A deliberately wrong answer, which the check of answers must catch",
+    "floors": "What the device can do: copies from memory to memory, and float32 matrix products",
+    "forward": "Sliced distance, all libraries given the same directions",
+    "backward": "Sliced distance and its gradients by the points of both clouds",
+    "drawing": "Sliced distance with directions drawn anew in every call",
+    "memory": "Memory of one forward and backward call at its peak, beyond the data",
+    "sizes": "Powers of two and their neighbours, against plain torch",
+    "graphs": "Small problems replayed from a CUDA graph: sliced distance",
+    "graphs_backward": "Small problems replayed from a CUDA graph: sliced distance and both gradients",
+    "projected": "Projected distance against plain torch",
+    "projected_backward": "Projected distance and both gradients against plain torch",
+}
+"""Every group of problems and what it shows."""

@@ -1,0 +1,112 @@
+"""What is measured on the GPU, and who takes part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Plan, Problem, Task
+
+PLAN = Plan(
+    rounds=5,
+    turn_s=0.03,
+    turn_calls=400,
+    batched=True,
+    budget_s=1.0,
+    least_calls=1,
+    once_over_s=math.inf,
+    fill_caches=False,
+)
+"""Short turns: the machine may be lent for minutes. The first call compiles, so it is never the one timed."""
+SMOKE_PLAN = replace(PLAN, rounds=1, turn_s=0.002, turn_calls=2)
+
+LOSS = Contender(library="orthoslice", arrays="torch", form="loss")
+FUNCTION = replace(LOSS, form="function")
+EAGER = replace(TORCH, form="eager")
+COMPILED = replace(TORCH, form="compiled")
+GRAPHS = tuple(replace(c, form="graph") for c in (LOSS, EAGER))
+# Ours as a training loop uses it comes first: ratios are against that.
+EVERYONE = (LOSS, FUNCTION, EAGER, COMPILED, replace(POT, arrays="torch"), OTT)
+DRAWING = (
+    replace(LOSS, directions="iid"),
+    replace(LOSS, directions="orthogonal"),
+    replace(EAGER, directions="iid"),
+)
+PAIR = (LOSS, EAGER)
+
+SIZES = (
+    *((256, 128, 128), (1024, 128, 1024), (4096, 128, 1024)),
+    *((16384, 128, 512), (100_000, 64, 256), (1_000_000, 3, 128)),
+)
+"""Points, dimension, directions."""
+SMALL = SIZES[:2]
+PROJECTED = ((1024, 64, 256), (4096, 64, 256))
+_SIZES_DIM = 16
+
+
+def sizes(powers: Iterable[int], others: Iterable[int] = ()) -> list[tuple[int, int, int]]:
+    """Powers of two, their neighbours, and others; many directions where there are few points."""
+    counts = sorted({2**k + near for k in powers for near in (-1, 0, 1)} | set(others))
+    return [(n, _SIZES_DIM, max(16, min(1024, 2**24 // n))) for n in counts]
+
+
+def full_problems() -> list[Problem]:
+    """The problems of the issue's tables."""
+    return _problems(
+        SIZES,
+        small=SMALL,
+        projected=PROJECTED,
+        all_sizes=sizes(range(4, 20), (10**6,)),
+        copied=(2**20, 16),
+        multiplied=4096,
+    )
+
+
+def smoke_problems() -> list[Problem]:
+    """The same groups in sizes that take no time."""
+    tiny = [(64, 8, 64), (300, 3, 64)]
+    return _problems(
+        tiny,
+        small=tiny[:1],
+        projected=[(40, 5, 12)],
+        all_sizes=sizes([4]),
+        copied=(64, 4),
+        multiplied=32,
+    )
+
+
+def _problems(
+    given: Iterable[tuple[int, int, int]],
+    *,
+    small: Iterable[tuple[int, int, int]],
+    projected: Iterable[tuple[int, int, int]],
+    all_sizes: Iterable[tuple[int, int, int]],
+    copied: tuple[int, int],
+    multiplied: int,
+) -> list[Problem]:
+    given, small, projected = list(given), list(small), list(projected)
+    square = (multiplied, multiplied, multiplied)
+    return [
+        Problem(group="control", n=50, dim=4, n_directions=10, contenders=(*CONTROL[:1], EAGER)),
+        *_group("floors", [EAGER], [(*copied, 1)], "copy"),
+        *_group("floors", [EAGER], [square], "matmul"),
+        *_group("forward", EVERYONE, given),
+        *_group("backward", EVERYONE, given, "gradients"),
+        *_group("drawing", DRAWING, given),
+        *(replace(problem, memory=True) for problem in _group("memory", PAIR, given, "gradients")),
+        *_group("sizes", PAIR, all_sizes),
+        *_group("graphs", GRAPHS, small),
+        *_group("graphs_backward", GRAPHS, small, "gradients"),
+        *_group("projected", PAIR, projected, "projected"),
+        *_group("projected_backward", PAIR, projected, "projected_gradients"),
+    ]
+
+
+def _group(
+    group: str, contenders: Iterable[Contender], sizes: Iterable[tuple[int, int, int]], task: Task = "sliced"
+) -> list[Problem]:
+    return [
+        Problem(group=group, n=n, dim=dim, n_directions=count, contenders=tuple(contenders), task=task)
+        for n, dim, count in sizes
+    ]

@@ -1,0 +1,86 @@
+"""A whole run on one GPU: the groups asked for, the device, and complaints about answers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import time
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import GROUPS
+from benchmarks.gpu.problems import PLAN, SMOKE_PLAN, full_problems, smoke_problems
+from benchmarks.gpu.session import DevicePool
+from benchmarks.machine import describe_machine
+from benchmarks.processes import Refusal
+from benchmarks.runner import Row, run
+from benchmarks.suite import Outcome, complaints, describe_run
+
+
+def device_refusal() -> str | None:
+    """Why there is nothing to measure here, or None."""
+    if torch.cuda.is_available() and torch.version.hip is None:
+        return None
+    return "There is no NVIDIA GPU that torch can use here; `--smoke` runs tiny sizes without one."
+
+
+def run_suite(
+    groups: Set[str],
+    *,
+    smoke: bool,
+    say: Callable[[str], None],
+    keep: Callable[[dict[str, Any], list[Row]], Any],
+) -> Outcome:
+    """Run groups of problems, the negative control first; `keep` is given every group's rows at once."""
+    device = "cpu" if smoke else "cuda"
+    plan = SMOKE_PLAN if smoke else PLAN
+    problems = smoke_problems() if smoke else full_problems()
+    machine = describe_machine() | {"gpu": "no GPU" if smoke else describe_gpu()}
+    rows: list[Row] = []
+    found: list[str] = []
+    with DevicePool(device) as pool:
+        for name in GROUPS:
+            if name not in groups | {"control"}:
+                continue
+            start = time.perf_counter()
+            try:
+                part = run([p for p in problems if p.group == name], plan, pool, say)
+            except Refusal as refusal:
+                found.append(f"{name}: there is no reference: {refusal}")
+                continue
+            rows += part
+            keep(describe_run(machine, pool, smoke=smoke), part)
+            say(f"{name}: {time.perf_counter() - start:.1f} s")
+        about = describe_run(machine, pool, smoke=smoke)
+    return Outcome(rows, about, [*found, *complaints(rows)])
+
+
+def describe_gpu() -> str:
+    """Name, memory, driver, and what compiles for it."""
+    known = torch.cuda.get_device_properties(0)
+    parts = [known.name, f"{known.total_memory / 2**30:.0f} GiB", f"driver {_driver()}"]
+    parts.append(f"CUDA {torch.version.cuda}")
+    for package in ("triton", "cuda-bindings"):
+        try:
+            parts.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            parts.append(f"no {package}")
+    return ", ".join(parts)
+
+
+def _driver() -> str:
+    """Its version, from the kernel or else from NVIDIA's tool."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            text = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            text = ""
+    match = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
+    return match[1] if match else "unknown"
