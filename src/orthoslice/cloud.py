@@ -32,6 +32,8 @@ class Cloud:
     weights: Array | None = None
     largest: float | None = None
     """The largest magnitude of a coordinate, where it was looked up."""
+    masses: Array | None = None
+    """The weights as integers, where they were worked out: see :func:`orthoslice.coupling.with_masses`."""
 
     @property
     def n(self) -> int:

@@ -30,7 +30,7 @@ from orthoslice.arrays import (
     to_numpy,
 )
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan
+from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
@@ -171,6 +171,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     x, y = _centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
+    x, y = with_masses(x, y)
     parts: list[Array] = []
     totals: tuple[Array, ...] = ()
     done = 0

@@ -14,9 +14,9 @@ from orthoslice.kernels import LONGEST_SIMD
 from orthoslice.kernels._compile import compiled
 from orthoslice.kernels.sorting import (
     LANES,
+    counters,
     decode,
     encode,
-    passes,
     sort_columns,
     sort_indexed,
     sort_keys,
@@ -24,7 +24,7 @@ from orthoslice.kernels.sorting import (
 
 
 @compiled
-def _cost(a: Any, b: Any, p: Any) -> Any:
+def line_cost(a: Any, b: Any, p: Any) -> Any:
     difference = np.float64(a - b)
     if p == 2.0:
         return difference * difference
@@ -34,7 +34,7 @@ def _cost(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _slope(a: Any, b: Any, p: Any) -> Any:
+def line_slope(a: Any, b: Any, p: Any) -> Any:
     difference = np.float64(a - b)
     if p == 2.0:
         return 2.0 * difference
@@ -50,7 +50,7 @@ def _add_costs(row_a: Any, row_b: Any, mass: Any, p: Any, scores: Any) -> None:
             scores[k] += mass * (difference * difference)
     else:
         for k in range(row_a.size):
-            scores[k] += mass * _cost(row_a[k], row_b[k], p)
+            scores[k] += mass * line_cost(row_a[k], row_b[k], p)
 
 
 @compiled
@@ -88,12 +88,12 @@ def _cost_row(a: Any, b: Any, p: Any) -> Any:
     total = 0.0
     if n == m:
         for k in range(n):
-            total += _cost(a[k], b[k], p)
+            total += line_cost(a[k], b[k], p)
         return total / n
     i, j, left_i, left_j = 0, 0, m, n
     while i < n:
         mass = min(left_i, left_j)
-        total += mass * _cost(a[i], b[j], p)
+        total += mass * line_cost(a[i], b[j], p)
         left_i -= mass
         left_j -= mass
         if left_i == 0:
@@ -112,20 +112,20 @@ def _sorted_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
 
 
 @compiled
-def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, n_digits: Any) -> None:
+def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any) -> None:
     """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, given as bits."""
     n, m = a.shape[1], b.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts_a, starts_b = counters(a), counters(b)
     work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
     for s in range(a.shape[0]):
-        row_a = _sorted_row(a[s], work_a, spare_a, starts).view(floats.dtype)
-        row_b = _sorted_row(b[s], work_b, spare_b, starts).view(floats.dtype)
+        row_a = _sorted_row(a[s], work_a, spare_a, starts_a).view(floats.dtype)
+        row_b = _sorted_row(b[s], work_b, spare_b, starts_b).view(floats.dtype)
         scores[s] = _cost_row(row_a, row_b, p)
 
 
 @compiled
-def _ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+def ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
     encode(bits, keys, starts)
     for k in range(index.size):
         index[k] = k
@@ -135,20 +135,18 @@ def _ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any,
 
 
 @compiled
-def _slope_rows(
-    a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any, n_digits: Any
-) -> None:
+def _slope_rows(a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any) -> None:
     """As `_score_rows`, and the derivatives of `factor * score` by every projection."""
     n, m = a.shape[1], b.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts_a, starts_b = counters(a), counters(b)
     work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
     place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
     unit = 1.0 / np.float64(n) / np.float64(m)
     for s in range(a.shape[0]):
-        keys_a, at_a = _ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts)
-        keys_b, at_b = _ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts)
+        keys_a, at_a = ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts_a)
+        keys_b, at_b = ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts_b)
         row_a, row_b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
         slopes_a[s, :] = 0.0
         slopes_b[s, :] = 0.0
@@ -156,8 +154,8 @@ def _slope_rows(
         i, j, left_i, left_j = 0, 0, m, n
         while i < n:
             mass = min(left_i, left_j)
-            total += mass * _cost(row_a[i], row_b[j], p)
-            pull = factor * unit * mass * _slope(row_a[i], row_b[j], p)
+            total += mass * line_cost(row_a[i], row_b[j], p)
+            pull = factor * unit * mass * line_slope(row_a[i], row_b[j], p)
             slopes_a[s, at_a[i]] += pull
             slopes_b[s, at_b[j]] -= pull
             left_i -= mass
@@ -170,18 +168,18 @@ def _slope_rows(
 
 
 @compiled
-def _order_rows(a: Any, index: Any, n_digits: Any) -> None:
+def _order_rows(a: Any, index: Any) -> None:
     n = a.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts = counters(a)
     keys, spare = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     for s in range(a.shape[0]):
-        _, found = _ordered_row(a[s], keys, spare, place, rest, starts)
+        _, found = ordered_row(a[s], keys, spare, place, rest, starts)
         for k in range(n):
             index[s, k] = found[k]
 
 
-def _bits(a: Any) -> Any:
+def as_bits(a: Any) -> Any:
     """Rows as unsigned integers of the same width."""
     return np.ascontiguousarray(a).view(np.uint32 if a.itemsize == 4 else np.uint64)
 
@@ -201,7 +199,7 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
         py.sort(axis=-1)
         _cost_rows(px, py, p, scores)
     else:
-        _score_rows(_bits(px), _bits(py), p, scores, np.empty(0, dtype=px.dtype), passes(px.dtype))
+        _score_rows(as_bits(px), as_bits(py), p, scores, np.empty(0, dtype=px.dtype))
     return scores
 
 
@@ -223,7 +221,7 @@ def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, A
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
-    _slope_rows(_bits(px), _bits(py), p, factor, scores, *slopes, passes(px.dtype))
+    _slope_rows(as_bits(px), as_bits(py), p, factor, scores, *slopes)
     return scores, *slopes
 
 
@@ -236,5 +234,5 @@ def order_projections(projections: Any) -> Any:
     [[1, 3, 0, 2]]
     """
     index = np.empty(projections.shape, dtype=np.int64)
-    _order_rows(_bits(projections), index, passes(projections.dtype))
+    _order_rows(as_bits(projections), index)
     return index
