@@ -25,7 +25,7 @@ from orthoslice.arrays import (
     namespace,
     stream_index,
 )
-from orthoslice.cloud import Cloud
+from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.pricing import Draw, Priced
@@ -166,7 +166,7 @@ class Passes:
     def _chunk_rows(self) -> int:
         """How many rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""
         x, y = self.x, self.y
-        batch = math.prod(np.broadcast_shapes(x.batch, y.batch))
+        batch = math.prod(shared_batch(x, y))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
         uniform = x.weights is None and y.weights is None
         has_kernels = isinstance(x.points, np.ndarray)
