@@ -12,15 +12,8 @@ import numpy as np
 
 from orthoslice.kernels import LONGEST_SIMD
 from orthoslice.kernels._compile import compiled, summing
-from orthoslice.kernels.sorting import (
-    LANES,
-    counters,
-    decode,
-    encode,
-    sort_columns,
-    sort_indexed,
-    sort_keys,
-)
+from orthoslice.kernels.sorting import LANES, counters, decode, sort_columns
+from orthoslice.kernels.splitting import order_row, sort_row
 
 
 @compiled
@@ -118,8 +111,7 @@ def _cost_row(a: Any, b: Any, p: Any) -> Any:
 
 @compiled
 def _sorted_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
-    encode(bits, keys, starts)
-    ordered = sort_keys(keys, spare, starts)
+    ordered = sort_row(bits, keys, spare, starts)
     decode(ordered)
     return ordered
 
@@ -139,10 +131,7 @@ def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any) -> None:
 
 @compiled
 def ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
-    encode(bits, keys, starts)
-    for k in range(index.size):
-        index[k] = k
-    ordered, places = sort_indexed(keys, spare, index, spare_index, starts)
+    ordered, places = order_row(bits, keys, spare, index, spare_index, starts)
     decode(ordered)
     return ordered, places
 

@@ -2,7 +2,7 @@
 
 Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares two
 whole rows of the buffer, which is vector code whatever the numbers are. Long rows are sorted one by one, by
-radix, 11 or 8 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
+radix, 8 to 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from orthoslice.kernels._compile import compiled
 
-WIDE_BITS, NARROW_BITS = 11, 8
+WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
 
+# Crossovers, measured on Zen 4. Longer rows are sorted in fewer passes of more buckets, keys of 64 bits from
+# twice this length on; still longer ones fall out of a core's cache and are split first.
 LONGEST_NARROW = 640
-"""Longer rows are sorted in fewer passes of more buckets, keys of 64 bits from twice this length on.
-
-Measured on Zen 4."""
+SHORTEST_SPLIT = 1 << 18
 
 LANES = 64
 """Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
@@ -65,6 +65,8 @@ def counters(rows: Any) -> Any:
     Clearing and adding up 2048 buckets a digit only pays on rows that are not much shorter than that.
     """
     words = rows.itemsize // 4
+    if rows.shape[1] >= SHORTEST_SPLIT:
+        return np.empty((2 if words == 1 else 5, 1 << SPLIT_BITS), dtype=np.uint32)
     if rows.shape[1] <= LONGEST_NARROW * words:
         return np.empty((4 * words, 1 << NARROW_BITS), dtype=np.uint32)
     return np.empty((3 * words, 1 << WIDE_BITS), dtype=np.uint32)
@@ -72,7 +74,17 @@ def counters(rows: Any) -> Any:
 
 @compiled
 def _digit_bits(starts: Any) -> Any:
+    if starts.shape[1] == 1 << SPLIT_BITS:
+        return SPLIT_BITS
     return WIDE_BITS if starts.shape[1] == 1 << WIDE_BITS else NARROW_BITS
+
+
+@compiled
+def as_key(word: Any, top: Any) -> Any:
+    """A key in the order of the floating-point number whose bits are given; `top` is the sign bit alone."""
+    # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
+    # Minus zero counts as zero, as it does to a comparison.
+    return ~word if word > top else word | top
 
 
 @compiled
@@ -87,9 +99,7 @@ def encode(bits: Any, keys: Any, starts: Any) -> None:
     mask = unsigned(starts.shape[1] - 1)
     starts[:, :] = 0
     for k in range(bits.size):
-        # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
-        # Minus zero counts as zero, as it does to a comparison.
-        key = ~bits[k] if bits[k] > top else bits[k] | top
+        key = as_key(bits[k], top)
         keys[k] = key
         # Written out: a loop over the digits here costs as much as the sorting.
         starts[0, key & mask] += 1
@@ -105,7 +115,13 @@ def encode(bits: Any, keys: Any, starts: Any) -> None:
                     key = key >> (w + w + w)
                     starts[6, key & mask] += 1
                     starts[7, (key >> w) & mask] += 1
-    for d in range(digits):
+    add_up(starts)
+
+
+@compiled
+def add_up(starts: Any) -> None:
+    """Turn the counts of every digit, `(digits, buckets)`, into the places where its keys begin."""
+    for d in range(starts.shape[0]):
         total = starts.dtype.type(0)
         for digit in range(starts.shape[1]):
             count = starts[d, digit]
