@@ -15,6 +15,9 @@ from orthoslice.kernels._compile import compiled, summing
 from orthoslice.kernels.sorting import LANES, counters, decode, sort_columns
 from orthoslice.kernels.splitting import order_row, sort_row
 
+# So many rows cost a radix sort as much as a network takes for all LANES columns. Measured on Zen 4.
+_FEWEST_LANES = 32
+
 
 @compiled
 def line_cost(a: Any, b: Any, p: Any) -> Any:
@@ -208,15 +211,19 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
 def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
     """The same for clouds `x (n, dim)` and `y (m, dim)` of middling size and `theta (slices, dim)`.
 
-    Projections are made as columns, LANES at a time, and never leave the cache.
+    Projections are made as columns, LANES at a time, and never leave the cache. A last few are sorted as rows.
     """
-    scores = np.empty(-(-theta.shape[0] // LANES) * LANES)
-    padded = np.zeros((len(scores), theta.shape[1]), dtype=theta.dtype)
-    padded[: theta.shape[0]] = theta
-    for first in range(0, len(scores), LANES):
-        lanes = padded[first : first + LANES].T
+    slices = theta.shape[0]
+    in_columns = slices - slices % LANES if slices % LANES < _FEWEST_LANES else slices
+    scores = np.empty(-(-slices // LANES) * LANES)
+    for first in range(0, in_columns, LANES):
+        lanes = np.zeros((theta.shape[1], LANES), dtype=theta.dtype)
+        lanes[:, : slices - first] = theta[first : first + LANES].T
         _score_columns(x @ lanes, y @ lanes, p, scores[first : first + LANES])
-    return scores[: theta.shape[0]]
+    if in_columns < slices:
+        rest = theta[in_columns:]
+        scores[in_columns:slices] = score_projections(rest @ x.T, rest @ y.T, p)
+    return scores[:slices]
 
 
 def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
