@@ -127,8 +127,8 @@ Couples weighted clouds, given the order of their points in every slice.
 def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
     from orthoslice.kernels.weighted import merge_orders
 
-    lead = np.broadcast_shapes(ix.shape[:-1], iy.shape[:-1])
-    (rows_x, rows_y), (mass_x, mass_y) = flat_rows(lead, ix, iy), flat_masses(lead, x, y)
+    lead, (rows_x, rows_y) = flat_rows(ix, iy)
+    mass_x, mass_y = flat_masses(lead, x, y)
     merged = merge_orders(rows_x, rows_y, mass_x, mass_y, y_first)
     return Pairs(*(a.reshape(*lead, -1) for a in merged))
 
@@ -196,14 +196,19 @@ def with_masses(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     return replace(x, masses=integer_masses(x)), replace(y, masses=integer_masses(y))
 
 
-def flat_rows(lead: tuple[int, ...], *arrays: Array) -> list[Array]:
-    """NumPy arrays `(..., n)` whose leading axes broadcast to `lead`, as tables with a row for each place."""
-    return [np.broadcast_to(a, (*lead, a.shape[-1])).reshape(-1, a.shape[-1]) for a in arrays]
+def flat_rows(*arrays: Array) -> tuple[tuple[int, ...], list[Array]]:
+    """The shared leading axes of NumPy arrays `(..., n)`, and the arrays as tables, a row for each place."""
+    lead = np.broadcast_shapes(*(a.shape[:-1] for a in arrays))
+    return lead, [_table(a, lead) for a in arrays]
 
 
 def flat_masses(lead: tuple[int, ...], *clouds: Cloud) -> list[Array]:
     """Integer masses `(batch, n)` of NumPy clouds that are projected to `lead = (slices, *batch)`."""
-    return flat_rows(lead[1:], *(integer_masses(c) for c in clouds))
+    return [_table(integer_masses(c), lead[1:]) for c in clouds]
+
+
+def _table(array: Array, lead: tuple[int, ...]) -> Array:
+    return np.broadcast_to(array, (*lead, array.shape[-1])).reshape(-1, array.shape[-1])
 
 
 def _ends(order: Array, mass: Array) -> Array:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from orthoslice.arrays import (
     Array,
     Operation,
@@ -225,8 +223,8 @@ def _weighted_slopes_numba(
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     from orthoslice.kernels.weighted import slope_weighted
 
-    lead = np.broadcast_shapes(px.shape[:-1], py.shape[:-1])
-    (rows_x, rows_y), (mass_x, mass_y) = flat_rows(lead, px, py), flat_masses(lead, x, y)
+    lead, (rows_x, rows_y) = flat_rows(px, py)
+    mass_x, mass_y = flat_masses(lead, x, y)
     kinds = any(wanted[:2]), any(wanted[2:])
     scores, slopes, potentials = slope_weighted(rows_x, rows_y, mass_x, mass_y, p, factor, y_first, kinds)
     by_projections = tuple(s.reshape(*lead, -1) for s in slopes) if kinds[0] else ()
