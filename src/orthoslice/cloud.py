@@ -32,6 +32,8 @@ class Cloud:
     weights: Array | None = None
     largest: float | None = None
     """The largest magnitude of a coordinate, where it was looked up."""
+    masses: Array | None = None
+    """The weights as integers, where they were worked out: see :func:`orthoslice.coupling.with_masses`."""
 
     @property
     def n(self) -> int:
@@ -78,7 +80,7 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     if clouds[0].dim != clouds[1].dim:
         raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
     try:
-        np.broadcast_shapes(clouds[0].batch, clouds[1].batch)
+        shared_batch(clouds[0], clouds[1])
     except ValueError:
         raise ValueError(
             f"The leading axes of `x` and `y` must broadcast; got shapes {_shapes(clouds)}."
@@ -120,8 +122,15 @@ def _normalised(weights: Array | None) -> np.ndarray[Any, Any] | None:
     return None if values.min() == values.max() else values / math.fsum(values)
 
 
+def shared_batch(x: Cloud, y: Cloud) -> tuple[int, ...]:
+    """The leading axes of both, broadcast."""
+    return x.batch if x.batch == y.batch else np.broadcast_shapes(x.batch, y.batch)
+
+
 def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     """The same clouds with this many leading axes, so that those of x and y line up behind a slice axis."""
+    if len(cloud.batch) == axes:
+        return cloud
     xp = namespace(cloud.points)
     batch = (*(1,) * (axes - len(cloud.batch)), *cloud.batch)
     points = xp.reshape(cloud.points, (*batch, cloud.n, cloud.dim))
@@ -160,6 +169,8 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
 
 def check_same_library(named: dict[str, Array]) -> None:
     kinds = {name: library(array) for name, array in named.items()}
+    if set(kinds.values()) == {"numpy"}:
+        return
     if len(set(kinds.values())) > 1:
         found = ", ".join(f"`{name}` of {kind}" for name, kind in kinds.items())
         raise TypeError(f"All arrays must come from one library; got {found}.")
@@ -190,8 +201,12 @@ def _kind(xp: Namespace, dtype: DType) -> str | None:
 
 def common_dtype(a: Array, b: Array) -> DType:
     """The floating type of the answer: at least float32, at most float64."""
-    xp = namespace(a, b)
-    wide = [c.dtype if _is_floating(xp, c) else default_float(xp) for c in (a, b)]
+    return _common_dtype(namespace(a, b), a.dtype, b.dtype)
+
+
+@functools.cache
+def _common_dtype(xp: Namespace, *dtypes: DType) -> DType:
+    wide = [t if _kind(xp, t) == "real floating" else default_float(xp) for t in dtypes]
     dtype = xp.result_type(*wide)
     if dtype in (xp.float32, xp.float64):
         return dtype

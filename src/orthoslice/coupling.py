@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from orthoslice.options import check_direction, check_p
 from orthoslice.scaling import times_power, unit_scale
 
 # Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
-_SHORTEST_RADIX = 256
+_SHORTEST_RADIX = 64
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
@@ -59,7 +59,8 @@ def couple(px: Array, py: Array, x: Cloud, y: Cloud, y_first: bool = False) -> P
     """
     if x.weights is None and y.weights is None:
         return couple_ranks(px, py)
-    return _merge(stable_order(px), stable_order(py), x, y, y_first)
+    pairs: Pairs = merge_quantiles(stable_order(px), stable_order(py), x, y, y_first)
+    return pairs
 
 
 def couple_ranks(px: Array, py: Array) -> Pairs:
@@ -132,8 +133,25 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
     return (ends - 1) // m, (ends - 1) // n, mass
 
 
-def _merge(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
-    """Merge the quantiles of weighted clouds, given the order of their points in every slice."""
+merge_quantiles = Operation("merge_quantiles")
+"""merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, y_first) -> Pairs.
+
+Couples weighted clouds, given the order of their points in every slice.
+"""
+
+
+@merge_quantiles.row("numba", lambda ix, *_: rows_refusal(ix))
+def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
+    from orthoslice.kernels.weighted import merge_orders
+
+    lead, (rows_x, rows_y) = flat_rows(ix, iy)
+    mass_x, mass_y = flat_masses(lead, x, y)
+    merged = merge_orders(rows_x, rows_y, mass_x, mass_y, y_first)
+    return Pairs(*(a.reshape(*lead, -1) for a in merged))
+
+
+@merge_quantiles.row("reference", lambda *_: None)
+def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
     xp = namespace(ix)
     total = _total_mass(x.points)
     ends = [_ends(order, integer_masses(cloud)) for order, cloud in ((ix, x), (iy, y))]
@@ -166,6 +184,8 @@ def integer_masses(cloud: Cloud) -> Array:
 
     Sums of integers are exact in any order, so the ends of both clouds meet.
     """
+    if cloud.masses is not None:
+        return cloud.masses
     xp = namespace(cloud.points)
     wide, total = wide_float(cloud.points), _total_mass(cloud.points)
     integer = wide_int(cloud.points)
@@ -184,6 +204,28 @@ def integer_masses(cloud: Cloud) -> Array:
     place = xp.arange(cloud.n, device=device(mass))
     largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
     return mass + largest * left
+
+
+def with_masses(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
+    """Clouds that hold their integer masses if either has weights: worked out once, not for every coupling."""
+    if x.weights is None and y.weights is None:
+        return x, y
+    return replace(x, masses=integer_masses(x)), replace(y, masses=integer_masses(y))
+
+
+def flat_rows(*arrays: Array) -> tuple[tuple[int, ...], list[Array]]:
+    """The shared leading axes of NumPy arrays `(..., n)`, and the arrays as tables, a row for each place."""
+    lead = np.broadcast_shapes(*(a.shape[:-1] for a in arrays))
+    return lead, [_table(a, lead) for a in arrays]
+
+
+def flat_masses(lead: tuple[int, ...], *clouds: Cloud) -> list[Array]:
+    """Integer masses `(batch, n)` of NumPy clouds that are projected to `lead = (slices, *batch)`."""
+    return [_table(integer_masses(c), lead[1:]) for c in clouds]
+
+
+def _table(array: Array, lead: tuple[int, ...]) -> Array:
+    return np.broadcast_to(array, (*lead, array.shape[-1])).reshape(-1, array.shape[-1])
 
 
 def _ends(order: Array, mass: Array) -> Array:

@@ -30,7 +30,7 @@ from orthoslice.arrays import (
     to_numpy,
 )
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan
+from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
@@ -109,6 +109,8 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         stream, seed = Stream.from_seed(0, like), None  # nothing is drawn
     else:
         stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
+    if library(x.points) == "numpy":
+        theta = None  # nothing is traced or compiled, so they may stay where they are
     with full_precision(x.points):
         value, scores = differentiable(
             _compute,
@@ -171,6 +173,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     x, y = _centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
+    x, y = with_masses(x, y)
     parts: list[Array] = []
     totals: tuple[Array, ...] = ()
     done = 0
@@ -214,9 +217,9 @@ def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     Projections then keep more digits. The middle of the range does not depend on the order of rows, and clouds
     that are not far away stay where they are, so that exact ties remain ties.
     """
-    xp = namespace(x.points)
     if is_readable(x.points) and _is_near_origin(to_numpy(x.points)):
         return x, y
+    xp = namespace(x.points)
     axis: int | tuple[int, ...] = -2 if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     low, high = (f(x.points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
     middle = low / 2 + high / 2
@@ -226,9 +229,9 @@ def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
 
 def _is_near_origin(points: Any) -> bool:
     """Whether a few points already show that no coordinate of a single cloud is far from 0 for its range."""
-    few = points[:64]
+    few = points[:32]
     # The middle is at most half a range from any point, and the range is at least that of the few.
-    return points.ndim == 2 and bool((np.abs(few[0]) <= 1.5 * np.ptp(few, axis=0)).all())
+    return points.ndim == 2 and bool((np.abs(few[0]) <= 1.5 * (few.max(axis=0) - few.min(axis=0))).all())
 
 
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import numbers
 import re
@@ -109,14 +110,18 @@ _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**2
 
 def check_memory(memory: Any) -> int:
     """Bytes from a number or from text like "256MB"."""
-    size = memory
-    if isinstance(memory, str):
-        number, unit = re.fullmatch(r"\s*([\d.]*)\s*(.*?)\s*", memory.upper()).groups()  # type: ignore[union-attr]
-        with contextlib.suppress(ValueError, KeyError):
-            size = float(number) * _UNITS[unit]
+    size: Any = _parse_bytes(memory) if isinstance(memory, str) else memory
     if not is_real(size) or not 0 < size < math.inf:
         raise ValueError(f"`memory` must be a positive number of bytes or text like '256MB'; got {memory!r}.")
     return int(size)
+
+
+@functools.cache
+def _parse_bytes(text: str) -> float | None:
+    number, unit = re.fullmatch(r"\s*([\d.]*)\s*(.*?)\s*", text.upper()).groups()  # type: ignore[union-attr]
+    with contextlib.suppress(ValueError, KeyError):
+        return float(number) * _UNITS[unit]
+    return None
 
 
 def _check_unit_rows(name: str, theta: Array) -> Array:
@@ -126,10 +131,12 @@ def _check_unit_rows(name: str, theta: Array) -> Array:
         norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
         nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
         return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
-    norms = np.linalg.norm(to_numpy(theta), axis=1)
-    off = ~(np.abs(norms - 1) <= tolerance)
-    if off.any():
-        row = int(np.argmax(off))
+    rows = to_numpy(theta)
+    norms = np.sqrt(np.vecdot(rows, rows))
+    off = np.abs(norms - 1)
+    # Written so that NaN counts as off.
+    if not off.max() <= tolerance:
+        row = int(np.argmax(~(off <= tolerance)))
         what = f"row {row} has norm {norms[row]:.6g}" if len(norms) > 1 else f"the norm is {norms[row]:.6g}"
         raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
     return theta

@@ -24,7 +24,7 @@ from orthoslice.arrays import (
     map_sum,
     namespace,
 )
-from orthoslice.cloud import Cloud
+from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import draw_blocks
@@ -167,12 +167,13 @@ class Passes:
     def _chunk_rows(self) -> int:
         """How many rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""
         x, y = self.x, self.y
-        batch = math.prod(np.broadcast_shapes(x.batch, y.batch))
+        batch = math.prod(shared_batch(x, y))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
         uniform = x.weights is None and y.weights is None
-        if uniform and not self.score.breaks_ties:
+        has_kernels = isinstance(x.points, np.ndarray)
+        if not self.score.breaks_ties and (uniform or has_kernels):
             per_row = batch * narrow * (x.n + y.n) * (8 if any(self.wanted) else 3)
-            if not isinstance(x.points, np.ndarray):
+            if not has_kernels:
                 # Only the kernels for NumPy arrays do without pairs.
                 per_row += 0 if x.n == y.n and not any(self.wanted) else batch * 8 * (x.n + y.n) * 5
         else:

@@ -19,7 +19,17 @@ from orthoslice.arrays import (
 )
 from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import Pairs, couple_ranks, flat_index, gather_points, powered_norm, rank_pairs
+from orthoslice.coupling import (
+    Pairs,
+    couple,
+    couple_ranks,
+    flat_index,
+    flat_masses,
+    flat_rows,
+    gather_points,
+    powered_norm,
+    rank_pairs,
+)
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_ON_CHIP, LONGEST_SIMD, rows_refusal, triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
@@ -230,17 +240,58 @@ def price_on_lines(
     wanted: Wanted,
 ) -> Priced:
     """Price the pairs of every slice by the projections `qx`, `qy` of the same slice on `lines`."""
+    scores, slopes, by_weights = _line_slopes(qx, qy, x, y, p, pairs, factor, wanted)
+    sides = zip(slopes, wanted, strict=False)
+    return scores, (*(lines.adjoint(side, draw.rows) for side, want in sides if want), *by_weights)
+
+
+def _line_slopes(
+    qx: Array, qy: Array, x: Cloud, y: Cloud, p: float, pairs: Pairs, factor: float, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    """As :func:`weighted_slopes`, for pairs of any origin."""
     xp = namespace(qx)
     difference = _differences(qx, qy, pairs)
     costs = factor * powered(difference, p)
-    gradients = []
+    by_projections: tuple[Array, ...] = ()
     if wanted[0] or wanted[1]:
         slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), x.dtype)
-        if wanted[0]:
-            gradients.append(lines.adjoint(_scatter_slopes(slopes, pairs.ix, x.n), draw.rows))
-        if wanted[1]:
-            gradients.append(lines.adjoint(_scatter_slopes(-slopes, pairs.iy, y.n), draw.rows))
-    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+        by_projections = _scatter_slopes(slopes, pairs.ix, x.n), _scatter_slopes(-slopes, pairs.iy, y.n)
+    return _weigh(costs, pairs), by_projections, _weight_gradients(costs, pairs, x, y, wanted)
+
+
+weighted_slopes = Operation("weighted_slopes")
+"""weighted_slopes(px, py, x, y, p, factor, y_first, wanted) -> scores, slopes, gradients by weights.
+
+`factor` times the costs on the line of weighted clouds, their derivatives by all projections if either of the
+first two is wanted, and the gradients of the scores' sum by the weights, as far as wanted. `y_first` is as in
+:func:`couple`.
+"""
+
+
+@weighted_slopes.row("numba", lambda px, *_: rows_refusal(px))
+def _weighted_slopes_numba(
+    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, y_first: bool, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    from orthoslice.kernels.weighted import slope_weighted
+
+    lead, (rows_x, rows_y) = flat_rows(px, py)
+    mass_x, mass_y = flat_masses(lead, x, y)
+    kinds = any(wanted[:2]), any(wanted[2:])
+    scores, slopes, potentials = slope_weighted(rows_x, rows_y, mass_x, mass_y, p, factor, y_first, kinds)
+    by_projections = tuple(s.reshape(*lead, -1) for s in slopes) if kinds[0] else ()
+    by_weights = (g for g, want in zip(potentials, wanted[2:], strict=True) if want)
+    return (
+        scores.reshape(lead),
+        by_projections,
+        tuple(g.reshape(*lead[1:], -1).astype(x.dtype) for g in by_weights),
+    )
+
+
+@weighted_slopes.row("reference", lambda *_: None)
+def _weighted_slopes(
+    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, y_first: bool, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    return _line_slopes(px, py, x, y, p, couple(px, py, x, y, y_first), factor, wanted)
 
 
 def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:

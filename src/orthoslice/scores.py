@@ -23,6 +23,7 @@ from orthoslice.pricing import (
     price_on_lines,
     sliced_scores,
     sorted_slopes,
+    weighted_slopes,
 )
 
 POOL_ROWS = 32
@@ -59,10 +60,11 @@ class Sliced(Score):
         px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)
-            sides = zip(slopes, wanted, strict=False)
-            return scores, tuple(directions.adjoint(side, draw.rows) for side, want in sides if want)
-        pairs = couple(px, py, x, y, draw.y_first)
-        return price_on_lines(x, y, p, pairs, px, py, draw, directions, factor, wanted)
+            by_weights = ()
+        else:
+            scores, slopes, by_weights = weighted_slopes(px, py, x, y, p, factor, draw.y_first, wanted)
+        sides = zip(slopes, wanted, strict=False)
+        return scores, (*(directions.adjoint(s, draw.rows) for s, want in sides if want), *by_weights)
 
 
 @dataclass(frozen=True)

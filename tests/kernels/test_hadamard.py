@@ -93,6 +93,21 @@ def test_adjoint(rng, n, dim, dtype):
     assert_close(total, expected, dtype, ambient, rounds=2)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_few_rows_are_formed(rng, rounds, dtype):
+    """On either side of the number of rows for which a matrix is cheaper than the transform."""
+    points, signs = rng.normal(size=(37, 100)).astype(dtype), draw_signs(rng, 2, rounds, 128, dtype=dtype)
+    for count in (1, 7 * rounds, 7 * rounds + 1):
+        parts = [(0, slice(128 - count, 128)), (1, slice(5, 5 + count))]
+        theta = np.concatenate([dense_block(signs[block])[rows, :100] for block, rows in parts])
+        found = kernels.project_on_blocks(points, signs, parts)
+        assert_close(found, theta @ points.T.astype(np.float64), dtype, 128, rounds)
+        slopes = rng.normal(size=(2 * count, 37)).astype(dtype)
+        back = kernels.carry_back_from_blocks(slopes, signs, parts, 100)
+        assert_close(back, slopes.T.astype(np.float64) @ theta, dtype, 128, rounds)
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_rounds(rng, rounds):
     points, signs = rng.normal(size=(5, 11)), draw_signs(rng, rounds, 16)

@@ -45,10 +45,10 @@ def test_scores(n: int, dtype: type, rng: np.random.Generator) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 2e-5)
 
 
-@pytest.mark.parametrize("slices", [1, 63, 64, 130])
+@pytest.mark.parametrize("slices", [1, 31, 32, 63, 64, 66, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_columns(slices: int, dtype: type, rng: np.random.Generator) -> None:
-    """Projected and sorted in columns, LANES at a time, whatever the number of directions."""
+    """Projected and sorted in columns, LANES at a time, and a last few as rows."""
     directions = DenseDirections(unit_rows(rng, slices + 2, 7).astype(dtype))
     for n, m in ((600, 600), (513, 20), (700, 900)):
         x, y = (rng.normal(size=(size, 7)).astype(dtype) for size in (n, m))

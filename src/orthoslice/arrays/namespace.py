@@ -22,7 +22,7 @@ _LIBRARIES: dict[type, str | None] = {}
 
 def namespace(*arrays: Array) -> Namespace:
     """The array-API namespace of the first array that is not None; inputs were checked to share theirs."""
-    array = next(a for a in arrays if a is not None)
+    array = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
     kind = type(array)
     if kind not in _NAMESPACES:
         _NAMESPACES[kind] = compat.array_namespace(array)

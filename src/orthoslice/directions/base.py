@@ -40,8 +40,10 @@ class DenseDirections(Directions):
         self.dim = self.ambient_dim = theta.shape[1]
 
     def project(self, points: Array, rows: Any) -> Array:
-        xp = namespace(points)
         theta = take_rows(self.theta, rows)
+        if points.ndim == 2:
+            return theta @ points.T
+        xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
         return xp.reshape(theta @ flat.T, (theta.shape[0], *points.shape[:-1]))
 

@@ -33,3 +33,10 @@ def compiled(function: Function) -> Function:
         # numba finds no directory it may write its cache to (a read-only or zipped install).
         kernel = njit(nogil=True)(function)
     return kernel
+
+
+def summing(function: Function) -> Function:
+    """Compile a loop whose sum may be taken in any order: only then is it vector code."""
+    kernel = compiled(function)
+    getattr(kernel, "targetoptions", {})["fastmath"] = {"reassoc", "contract"}
+    return kernel

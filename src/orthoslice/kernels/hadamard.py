@@ -198,6 +198,19 @@ def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> Non
                 total[first + lane, row] += signs[0, row] * tile[row * LANES + lane]
 
 
+def _few_rows(signs: Any, rows: slice, dim_user: int) -> Any:
+    """Some rows of a block as a matrix `(rows, dim_user)`, or None where there are too many for that to pay.
+
+    The transform takes `rounds * log2(dim)` steps a coordinate, however few of the rows are wanted.
+    """
+    count = rows.stop - rows.start
+    if count > signs.shape[0] * (signs.shape[1].bit_length() - 1):
+        return None
+    theta = np.zeros((count, dim_user), dtype=signs.dtype)
+    hadamard_adjoint(np.eye(count, dtype=signs.dtype), signs, rows.start, theta)
+    return theta
+
+
 def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]]) -> Any:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`.
 
@@ -207,9 +220,13 @@ def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]]) -
     out = np.empty((sum(rows.stop - rows.start for _, rows in parts), points.shape[0]), dtype=points.dtype)
     used = 0
     for block, rows in parts:
-        count = rows.stop - rows.start
-        hadamard_project(points, signs[block], rows.start, count, out[used : used + count])
-        used += count
+        part = out[used : used + rows.stop - rows.start]
+        theta = _few_rows(signs[block], rows, points.shape[1])
+        if theta is None:
+            hadamard_project(points, signs[block], rows.start, len(part), part)
+        else:
+            np.matmul(theta, points.T, out=part)
+        used += len(part)
     return out
 
 
@@ -219,7 +236,11 @@ def carry_back_from_blocks(slopes: Any, signs: Any, parts: list[tuple[int, slice
     total = np.zeros((slopes.shape[1], dim_user), dtype=slopes.dtype)
     used = 0
     for block, rows in parts:
-        count = rows.stop - rows.start
-        hadamard_adjoint(slopes[used : used + count], signs[block], rows.start, total)
-        used += count
+        part = slopes[used : used + rows.stop - rows.start]
+        theta = _few_rows(signs[block], rows, dim_user)
+        if theta is None:
+            hadamard_adjoint(part, signs[block], rows.start, total)
+        else:
+            total += part.T @ theta
+        used += len(part)
     return total

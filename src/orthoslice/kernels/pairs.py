@@ -10,17 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import Function, compiled
+from orthoslice.kernels._compile import compiled, summing
 
 
-def _summing(function: Function) -> Function:
-    """Compile a loop whose sum may be taken in any order: only then is it vector code."""
-    kernel = compiled(function)
-    getattr(kernel, "targetoptions", {})["fastmath"] = {"reassoc", "contract"}
-    return kernel
-
-
-@_summing
+@summing
 def _square(x: Any, y: Any, i: int, j: int) -> float:
     """|x[i] - y[j]|^2."""
     total = 0.0

@@ -1,7 +1,7 @@
 """Costs on the line: sort, match and add up in one go, for uniform clouds in host memory.
 
 Every kernel stands beside a plain reference: `orthoslice.pricing.sorted_scores` for the scores,
-`numpy.argsort(kind="stable")` for the orders, and the gathered differences of `price_on_lines` for the slopes.
+`numpy.argsort(kind="stable")` for the orders, and `orthoslice.pricing.sorted_slopes` for the slopes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,16 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels import LONGEST_SIMD
-from orthoslice.kernels._compile import compiled
-from orthoslice.kernels.sorting import (
-    LANES,
-    decode,
-    encode,
-    passes,
-    sort_columns,
-    sort_indexed,
-    sort_keys,
-)
+from orthoslice.kernels._compile import compiled, summing
+from orthoslice.kernels.sorting import LANES, counters, decode, sort_columns
+from orthoslice.kernels.splitting import order_row, sort_row
+
+# So many rows cost a radix sort as much as a network takes for all LANES columns. Measured on Zen 4.
+_FEWEST_LANES = 32
 
 
 @compiled
-def _cost(a: Any, b: Any, p: Any) -> Any:
+def line_cost(a: Any, b: Any, p: Any) -> Any:
     difference = np.float64(a - b)
     if p == 2.0:
         return difference * difference
@@ -34,7 +30,7 @@ def _cost(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _slope(a: Any, b: Any, p: Any) -> Any:
+def line_slope(a: Any, b: Any, p: Any) -> Any:
     difference = np.float64(a - b)
     if p == 2.0:
         return 2.0 * difference
@@ -50,7 +46,7 @@ def _add_costs(row_a: Any, row_b: Any, mass: Any, p: Any, scores: Any) -> None:
             scores[k] += mass * (difference * difference)
     else:
         for k in range(row_a.size):
-            scores[k] += mass * _cost(row_a[k], row_b[k], p)
+            scores[k] += mass * line_cost(row_a[k], row_b[k], p)
 
 
 @compiled
@@ -82,18 +78,31 @@ def _cost_rows(a: Any, b: Any, p: Any, scores: Any) -> None:
         scores[s] = _cost_row(a[s], b[s], p)
 
 
+@summing
+def _cost_ranks(a: Any, b: Any, p: Any) -> Any:
+    """The summed costs of points that are matched rank by rank."""
+    total = 0.0
+    # Written out: with the choice inside, the loop would not be vector code.
+    if p == 2.0:
+        for k in range(a.size):
+            difference = np.float64(a[k] - b[k])
+            total += difference * difference
+    else:
+        for k in range(a.size):
+            total += line_cost(a[k], b[k], p)
+    return total
+
+
 @compiled
 def _cost_row(a: Any, b: Any, p: Any) -> Any:
     n, m = a.size, b.size
-    total = 0.0
     if n == m:
-        for k in range(n):
-            total += _cost(a[k], b[k], p)
-        return total / n
+        return _cost_ranks(a, b, p) / n
+    total = 0.0
     i, j, left_i, left_j = 0, 0, m, n
     while i < n:
         mass = min(left_i, left_j)
-        total += mass * _cost(a[i], b[j], p)
+        total += mass * line_cost(a[i], b[j], p)
         left_i -= mass
         left_j -= mass
         if left_i == 0:
@@ -105,50 +114,44 @@ def _cost_row(a: Any, b: Any, p: Any) -> Any:
 
 @compiled
 def _sorted_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
-    encode(bits, keys, starts)
-    ordered = sort_keys(keys, spare, starts)
+    ordered = sort_row(bits, keys, spare, starts)
     decode(ordered)
     return ordered
 
 
 @compiled
-def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, n_digits: Any) -> None:
+def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any) -> None:
     """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, given as bits."""
     n, m = a.shape[1], b.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts_a, starts_b = counters(a), counters(b)
     work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
     for s in range(a.shape[0]):
-        row_a = _sorted_row(a[s], work_a, spare_a, starts).view(floats.dtype)
-        row_b = _sorted_row(b[s], work_b, spare_b, starts).view(floats.dtype)
+        row_a = _sorted_row(a[s], work_a, spare_a, starts_a).view(floats.dtype)
+        row_b = _sorted_row(b[s], work_b, spare_b, starts_b).view(floats.dtype)
         scores[s] = _cost_row(row_a, row_b, p)
 
 
 @compiled
-def _ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
-    encode(bits, keys, starts)
-    for k in range(index.size):
-        index[k] = k
-    ordered, places = sort_indexed(keys, spare, index, spare_index, starts)
+def ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+    ordered, places = order_row(bits, keys, spare, index, spare_index, starts)
     decode(ordered)
     return ordered, places
 
 
 @compiled
-def _slope_rows(
-    a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any, n_digits: Any
-) -> None:
+def _slope_rows(a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any) -> None:
     """As `_score_rows`, and the derivatives of `factor * score` by every projection."""
     n, m = a.shape[1], b.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts_a, starts_b = counters(a), counters(b)
     work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
     place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
     unit = 1.0 / np.float64(n) / np.float64(m)
     for s in range(a.shape[0]):
-        keys_a, at_a = _ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts)
-        keys_b, at_b = _ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts)
+        keys_a, at_a = ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts_a)
+        keys_b, at_b = ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts_b)
         row_a, row_b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
         slopes_a[s, :] = 0.0
         slopes_b[s, :] = 0.0
@@ -156,8 +159,8 @@ def _slope_rows(
         i, j, left_i, left_j = 0, 0, m, n
         while i < n:
             mass = min(left_i, left_j)
-            total += mass * _cost(row_a[i], row_b[j], p)
-            pull = factor * unit * mass * _slope(row_a[i], row_b[j], p)
+            total += mass * line_cost(row_a[i], row_b[j], p)
+            pull = factor * unit * mass * line_slope(row_a[i], row_b[j], p)
             slopes_a[s, at_a[i]] += pull
             slopes_b[s, at_b[j]] -= pull
             left_i -= mass
@@ -170,18 +173,18 @@ def _slope_rows(
 
 
 @compiled
-def _order_rows(a: Any, index: Any, n_digits: Any) -> None:
+def _order_rows(a: Any, index: Any) -> None:
     n = a.shape[1]
-    starts = np.empty((n_digits, 2048), dtype=np.uint32)
+    starts = counters(a)
     keys, spare = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     for s in range(a.shape[0]):
-        _, found = _ordered_row(a[s], keys, spare, place, rest, starts)
+        _, found = ordered_row(a[s], keys, spare, place, rest, starts)
         for k in range(n):
             index[s, k] = found[k]
 
 
-def _bits(a: Any) -> Any:
+def as_bits(a: Any) -> Any:
     """Rows as unsigned integers of the same width."""
     return np.ascontiguousarray(a).view(np.uint32 if a.itemsize == 4 else np.uint64)
 
@@ -201,29 +204,33 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
         py.sort(axis=-1)
         _cost_rows(px, py, p, scores)
     else:
-        _score_rows(_bits(px), _bits(py), p, scores, np.empty(0, dtype=px.dtype), passes(px.dtype))
+        _score_rows(as_bits(px), as_bits(py), p, scores, np.empty(0, dtype=px.dtype))
     return scores
 
 
 def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
     """The same for clouds `x (n, dim)` and `y (m, dim)` of middling size and `theta (slices, dim)`.
 
-    Projections are made as columns, LANES at a time, and never leave the cache.
+    Projections are made as columns, LANES at a time, and never leave the cache. A last few are sorted as rows.
     """
-    scores = np.empty(-(-theta.shape[0] // LANES) * LANES)
-    padded = np.zeros((len(scores), theta.shape[1]), dtype=theta.dtype)
-    padded[: theta.shape[0]] = theta
-    for first in range(0, len(scores), LANES):
-        lanes = padded[first : first + LANES].T
+    slices = theta.shape[0]
+    in_columns = slices - slices % LANES if slices % LANES < _FEWEST_LANES else slices
+    scores = np.empty(-(-slices // LANES) * LANES)
+    for first in range(0, in_columns, LANES):
+        lanes = np.zeros((theta.shape[1], LANES), dtype=theta.dtype)
+        lanes[:, : slices - first] = theta[first : first + LANES].T
         _score_columns(x @ lanes, y @ lanes, p, scores[first : first + LANES])
-    return scores[: theta.shape[0]]
+    if in_columns < slices:
+        rest = theta[in_columns:]
+        scores[in_columns:slices] = score_projections(rest @ x.T, rest @ y.T, p)
+    return scores[:slices]
 
 
 def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
-    _slope_rows(_bits(px), _bits(py), p, factor, scores, *slopes, passes(px.dtype))
+    _slope_rows(as_bits(px), as_bits(py), p, factor, scores, *slopes)
     return scores, *slopes
 
 
@@ -236,5 +243,5 @@ def order_projections(projections: Any) -> Any:
     [[1, 3, 0, 2]]
     """
     index = np.empty(projections.shape, dtype=np.int64)
-    _order_rows(_bits(projections), index, passes(projections.dtype))
+    _order_rows(as_bits(projections), index)
     return index

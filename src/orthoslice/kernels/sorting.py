@@ -2,7 +2,7 @@
 
 Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares two
 whole rows of the buffer, which is vector code whatever the numbers are. Long rows are sorted one by one, by
-radix, 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
+radix, 8 to 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import numpy as np
 
 from orthoslice.kernels._compile import compiled
 
-DIGIT_BITS = 11
-BUCKETS = 1 << DIGIT_BITS
+WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
 
+# Crossovers, measured on Zen 4. Longer rows are sorted in fewer passes of more buckets, keys of 64 bits from
+# twice this length on; still longer ones fall out of a core's cache and are split first.
+LONGEST_NARROW = 640
+SHORTEST_SPLIT = 1 << 18
 
 LANES = 64
 """Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
@@ -56,32 +59,71 @@ def sort_columns(buffer: Any, same: Any) -> None:
 
 
 @compiled
+def counters(rows: Any) -> Any:
+    """Room to count the digits of keys in `rows (slices, n)` of unsigned integers: `(digits, buckets)`.
+
+    Clearing and adding up 2048 buckets a digit only pays on rows that are not much shorter than that.
+    """
+    words = rows.itemsize // 4
+    if rows.shape[1] >= SHORTEST_SPLIT:
+        return np.empty((2 if words == 1 else 5, 1 << SPLIT_BITS), dtype=np.uint32)
+    if rows.shape[1] <= LONGEST_NARROW * words:
+        return np.empty((4 * words, 1 << NARROW_BITS), dtype=np.uint32)
+    return np.empty((3 * words, 1 << WIDE_BITS), dtype=np.uint32)
+
+
+@compiled
+def _digit_bits(starts: Any) -> Any:
+    if starts.shape[1] == 1 << SPLIT_BITS:
+        return SPLIT_BITS
+    return WIDE_BITS if starts.shape[1] == 1 << WIDE_BITS else NARROW_BITS
+
+
+@compiled
+def as_key(word: Any, top: Any) -> Any:
+    """A key in the order of the floating-point number whose bits are given; `top` is the sign bit alone."""
+    # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
+    # Minus zero counts as zero, as it does to a comparison.
+    return ~word if word > top else word | top
+
+
+@compiled
 def encode(bits: Any, keys: Any, starts: Any) -> None:
     """Unsigned keys in the order of the floating-point numbers whose bits are given.
 
-    Also counts where the keys of each digit begin, `starts (digits, BUCKETS)`, in the same reading.
+    Also counts where the keys of each digit begin, in the same reading; `starts` come from :func:`counters`.
     """
     unsigned = bits.dtype.type
     top = unsigned(1) << unsigned(8 * bits.itemsize - 1)
-    mask, w = unsigned(BUCKETS - 1), unsigned(DIGIT_BITS)
+    digits, w = starts.shape[0], unsigned(_digit_bits(starts))
+    mask = unsigned(starts.shape[1] - 1)
     starts[:, :] = 0
     for k in range(bits.size):
-        # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
-        # Minus zero counts as zero, as it does to a comparison.
-        key = ~bits[k] if bits[k] > top else bits[k] | top
+        key = as_key(bits[k], top)
         keys[k] = key
         # Written out: a loop over the digits here costs as much as the sorting.
         starts[0, key & mask] += 1
         starts[1, (key >> w) & mask] += 1
         starts[2, (key >> (w + w)) & mask] += 1
-        if starts.shape[0] == 6:
+        if digits > 3:
             key = key >> (w + w + w)
             starts[3, key & mask] += 1
-            starts[4, (key >> w) & mask] += 1
-            starts[5, (key >> (w + w)) & mask] += 1
+            if digits > 4:
+                starts[4, (key >> w) & mask] += 1
+                starts[5, (key >> (w + w)) & mask] += 1
+                if digits > 6:
+                    key = key >> (w + w + w)
+                    starts[6, key & mask] += 1
+                    starts[7, (key >> w) & mask] += 1
+    add_up(starts)
+
+
+@compiled
+def add_up(starts: Any) -> None:
+    """Turn the counts of every digit, `(digits, buckets)`, into the places where its keys begin."""
     for d in range(starts.shape[0]):
         total = starts.dtype.type(0)
-        for digit in range(BUCKETS):
+        for digit in range(starts.shape[1]):
             count = starts[d, digit]
             starts[d, digit] = total
             total += count
@@ -98,9 +140,9 @@ def decode(keys: Any) -> None:
 @compiled
 def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
     """Sort encoded keys by radix; returns whichever of the two arrays holds them in the end."""
-    mask = keys.dtype.type(BUCKETS - 1)
+    mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
     for d in range(starts.shape[0]):
-        shift = keys.dtype.type(DIGIT_BITS * d)
+        shift = keys.dtype.type(w * d)
         for k in range(keys.size):
             key = keys[k]
             digit = (key >> shift) & mask
@@ -113,9 +155,9 @@ def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
 @compiled
 def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
     """Sort encoded keys and carry their indices along; returns the arrays that hold both in the end."""
-    mask = keys.dtype.type(BUCKETS - 1)
+    mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
     for d in range(starts.shape[0]):
-        shift = keys.dtype.type(DIGIT_BITS * d)
+        shift = keys.dtype.type(w * d)
         for k in range(keys.size):
             key = keys[k]
             digit = (key >> shift) & mask
@@ -126,8 +168,3 @@ def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: An
         keys, spare = spare, keys
         index, spare_index = spare_index, index
     return keys, index
-
-
-def passes(dtype: np.dtype[Any]) -> int:
-    """How many digits a key of this floating type has: 3 for float32, 6 for float64."""
-    return -(-8 * dtype.itemsize // DIGIT_BITS)

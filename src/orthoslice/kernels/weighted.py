@@ -1,0 +1,229 @@
+"""Couplings of weighted clouds in host memory, by a merge of their quantiles over exact integer masses.
+
+Both clouds are walked through in their order. At every step the point whose cumulative mass ends first is used
+up; where two end together, `y_first` decides. The plain references are the rows of that name of
+`orthoslice.pricing.weighted_slopes` and `orthoslice.coupling.merge_quantiles`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.sliced import as_bits, line_cost, line_slope, ordered_row
+from orthoslice.kernels.sorting import counters
+
+_UNIT = 2.0**-62
+
+
+@compiled
+def _add_up(mass: Any, order: Any, ends: Any) -> None:
+    """Cumulative masses of points taken in this order."""
+    total = np.int64(0)
+    for k in range(order.size):
+        total += mass[order[k]]
+        ends[k] = total
+
+
+@compiled
+def _cost(a: Any, ends_a: Any, b: Any, ends_b: Any, p: Any) -> Any:
+    """What it costs to move the sorted points `a` onto `b`."""
+    total, last, i, j = 0.0, np.int64(0), np.int64(0), np.int64(0)
+    while i < a.size and j < b.size:
+        end_a, end_b = ends_a[i], ends_b[j]
+        end = min(end_a, end_b)
+        total += np.float64(end - last) * line_cost(a[i], b[j], p)
+        last = end
+        # Added, not branched on: nobody can guess which point ends first.
+        i += np.int64(end_a <= end_b)
+        j += np.int64(end_b < end_a)
+    # Points that are left have no mass.
+    return total * _UNIT
+
+
+@compiled
+def _put_slopes(
+    a: Any, at_a: Any, ends_a: Any, b: Any, at_b: Any, ends_b: Any, p: Any, factor: Any, out_a: Any, out_b: Any
+) -> None:
+    """The derivatives of `factor` times the cost, each at the place its point came from."""
+    out_a[:] = 0
+    out_b[:] = 0
+    last, i, j = np.int64(0), np.int64(0), np.int64(0)
+    pull_a, pull_b = 0.0, 0.0
+    while i < a.size and j < b.size:
+        end_a, end_b = ends_a[i], ends_b[j]
+        end = min(end_a, end_b)
+        pull = factor * _UNIT * np.float64(end - last) * line_slope(a[i], b[j], p)
+        last = end
+        pull_a += pull
+        pull_b -= pull
+        # Written at every step until they are complete, again without a branch.
+        out_a[at_a[i]] = pull_a
+        out_b[at_b[j]] = pull_b
+        i += np.int64(end_a <= end_b)
+        j += np.int64(end_b < end_a)
+        pull_a = 0.0 if end_a <= end_b else pull_a
+        pull_b = 0.0 if end_b < end_a else pull_b
+
+
+@compiled
+def _add_potentials(
+    a: Any,
+    at_a: Any,
+    ends_a: Any,
+    b: Any,
+    at_b: Any,
+    ends_b: Any,
+    p: Any,
+    factor: Any,
+    y_first: Any,
+    out_a: Any,
+    out_b: Any,
+) -> None:
+    """Add the derivatives of `factor` times the cost by the masses of the points; each side's mean is 0.
+
+    A point that gains mass pushes the ends of all that follow, so its slope is the sum of the costs' rises
+    where points before it end.
+    """
+    n, m = a.size, b.size
+    i, j = 0, 0
+    height_a, height_b, sum_a, sum_b = 0.0, 0.0, 0.0, 0.0
+    cost = factor * line_cost(a[0], b[0], p)
+    while i < n or j < m:
+        takes_a = i < n and (j == m or ends_a[i] < ends_b[j] or (ends_a[i] == ends_b[j] and not y_first))
+        if takes_a:
+            out_a[at_a[i]] += height_a
+            sum_a += height_a
+            i += 1
+        else:
+            out_b[at_b[j]] += height_b
+            sum_b += height_b
+            j += 1
+        before = cost
+        cost = factor * line_cost(a[min(i, n - 1)], b[min(j, m - 1)], p)
+        if takes_a:
+            height_a += cost - before
+        else:
+            height_b += cost - before
+    out_a -= sum_a / n
+    out_b -= sum_b / m
+
+
+@compiled
+def _slope_rows(
+    bits_a: Any,
+    bits_b: Any,
+    mass_a: Any,
+    mass_b: Any,
+    p: Any,
+    factor: Any,
+    y_first: Any,
+    scores: Any,
+    slopes_a: Any,
+    slopes_b: Any,
+    potentials_a: Any,
+    potentials_b: Any,
+) -> None:
+    """Costs of rows given as bits, in the floating type of the slopes; what has no rows is not wanted."""
+    n, m, batch = bits_a.shape[1], bits_b.shape[1], mass_a.shape[0]
+    starts_a, starts_b = counters(bits_a), counters(bits_b)
+    work_a, spare_a = np.empty(n, dtype=bits_a.dtype), np.empty(n, dtype=bits_a.dtype)
+    work_b, spare_b = np.empty(m, dtype=bits_b.dtype), np.empty(m, dtype=bits_b.dtype)
+    place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
+    ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
+    for s in range(bits_a.shape[0]):
+        keys_a, at_a = ordered_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a)
+        keys_b, at_b = ordered_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b)
+        a, b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
+        _add_up(mass_a[s % batch], at_a, ends_a)
+        _add_up(mass_b[s % batch], at_b, ends_b)
+        scores[s] = factor * _cost(a, ends_a, b, ends_b, p)
+        if slopes_a.shape[0] > 0:
+            _put_slopes(a, at_a, ends_a, b, at_b, ends_b, p, factor, slopes_a[s], slopes_b[s])
+        if potentials_a.shape[0] > 0:
+            out_a, out_b = potentials_a[s % batch], potentials_b[s % batch]
+            _add_potentials(a, at_a, ends_a, b, at_b, ends_b, p, factor, y_first, out_a, out_b)
+
+
+@compiled
+def _merge_rows(
+    order_a: Any, order_b: Any, mass_a: Any, mass_b: Any, y_first: Any, ia: Any, ib: Any, mass: Any, ends: Any
+) -> None:
+    n, m, batch = order_a.shape[1], order_b.shape[1], mass_a.shape[0]
+    ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
+    for s in range(order_a.shape[0]):
+        _add_up(mass_a[s % batch], order_a[s], ends_a)
+        _add_up(mass_b[s % batch], order_b[s], ends_b)
+        last, i, j = np.int64(0), np.int64(0), np.int64(0)
+        for k in range(n + m):
+            ia[s, k] = order_a[s, min(i, n - 1)]
+            ib[s, k] = order_b[s, min(j, m - 1)]
+            takes_a = i < n and (j == m or ends_a[i] < ends_b[j] or (ends_a[i] == ends_b[j] and not y_first))
+            end = ends_a[i] if takes_a else ends_b[j]
+            ends[s, k] = takes_a
+            mass[s, k] = np.float64(end - last) * _UNIT
+            last = end
+            i += np.int64(takes_a)
+            j += np.int64(not takes_a)
+
+
+def slope_weighted(
+    px: Any,
+    py: Any,
+    mass_x: Any,
+    mass_y: Any,
+    p: float,
+    factor: float,
+    y_first: bool,
+    wanted: tuple[bool, bool],
+) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
+    """`factor` times the costs on the line, their slopes by the projections, and summed slopes by the masses.
+
+    Parameters
+    ----------
+    px, py
+        Projections `(slices * batch, n)` and `(slices * batch, m)`, the batch inside.
+    mass_x, mass_y
+        Integer masses `(batch, n)` and `(batch, m)`, each row 2**62 in all.
+    wanted
+        Whether slopes by the projections, and by the masses, are wanted; they are empty otherwise.
+
+    Examples
+    --------
+    >>> mass = np.array([[1 << 61, 1 << 61]])
+    >>> px, py = np.array([[3.0, 1.0]]), np.array([[2.0, 5.0]])
+    >>> scores, (by_px, _), _ = slope_weighted(px, py, mass, mass, 1.0, 1.0, False, (True, False))
+    >>> scores.tolist(), by_px.tolist()
+    ([1.5], [[-0.5, -0.5]])
+    """
+    scores = np.empty(px.shape[0])
+    by_px, by_py = (np.empty(a.shape if wanted[0] else (0, 0), dtype=a.dtype) for a in (px, py))
+    by_x, by_y = (np.zeros(a.shape if wanted[1] else (0, 0)) for a in (mass_x, mass_y))
+    a, b = as_bits(px), as_bits(py)
+    mass_a, mass_b = np.ascontiguousarray(mass_x), np.ascontiguousarray(mass_y)
+    _slope_rows(a, b, mass_a, mass_b, p, factor, y_first, scores, by_px, by_py, by_x, by_y)
+    return scores, (by_px, by_py), (by_x, by_y)
+
+
+def merge_orders(
+    order_x: Any, order_y: Any, mass_x: Any, mass_y: Any, y_first: bool
+) -> tuple[Any, Any, Any, Any]:
+    """Pairs of every row: indices into x and y, masses, and whether a point of x is used up.
+
+    Orders `(slices * batch, n)` and `(slices * batch, m)`, masses as in :func:`slope_weighted`.
+
+    Examples
+    --------
+    >>> order, mass = np.array([[1, 0]]), np.array([[1 << 61, 1 << 61]])
+    >>> [a.tolist() for a in merge_orders(order, order, mass, mass, False)[:3]]
+    [[[1, 0, 0, 0]], [[1, 1, 0, 0]], [[0.5, 0.0, 0.5, 0.0]]]
+    """
+    a, b, mass_a, mass_b = (np.ascontiguousarray(t) for t in (order_x, order_y, mass_x, mass_y))
+    shape = order_x.shape[0], order_x.shape[1] + order_y.shape[1]
+    ix, iy = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
+    mass, ends_x = np.empty(shape), np.empty(shape, dtype=np.bool_)
+    _merge_rows(a, b, mass_a, mass_b, y_first, ix, iy, mass, ends_x)
+    return ix, iy, mass, ends_x
