@@ -526,7 +526,8 @@ def test_whole_steps(rng, directions, p, n, m, whole_step):
 @pytest.mark.parametrize("fused", [True, False])
 def test_whole_steps_in_chunks(rng, memory, fused, whole_step, monkeypatch):
     """Memory and the way to project change only rounding."""
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._WORTH_FUSING", 1 << 26 if fused else 0)
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 1 << 26 if fused else 0)
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_AT_ONCE", 0)
     loss = nn.SlicedWassersteinLoss(COUNT, memory=memory, seed=SEED).to(whole_step)
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
     assert_same_step(loss, "sliced", x, y, drawn(0))
@@ -641,7 +642,7 @@ def test_whole_steps_are_refused_with_a_reason():
         assert reason in loss._whole_step_refusal(*pair)
     hadamard = nn.SlicedWassersteinLoss(COUNT, directions="hadamard")
     assert "independent, orthogonal or given" in hadamard._whole_step_refusal(x, x)
-    assert "one device" in loss._whole_step_refusal(x, x.to("meta"))
+    assert "device of the loss" in loss._whole_step_refusal(x, x.to("meta"))
 
 
 # On a GPU only.

@@ -16,6 +16,7 @@ from orthoslice.kernels.cuda.loss import sliced_loss, sort_target
 from orthoslice.kernels.cuda.rows import (
     Matched,
     add_up,
+    finish_step,
     gather_slopes,
     match_points,
     match_rows,
@@ -334,12 +335,14 @@ def test_slopes_are_gathered(rng, sides, n, m, dim, cuda_device):
         as_rows(rng.normal(size=(5, k)), cuda_device) if side else None
         for k, side in zip((n, m), sides, strict=True)
     ]
-    found = gather_slopes(Matched(None, *slopes), theta)
-    for gradient, slope in zip(found, slopes, strict=True):
-        if slope is None:
-            assert gradient is None
-        else:
-            assert_rounded(gradient, slope.double().T @ theta.double(), np.float32, 5)
+    scores = torch.ones(5, dtype=torch.float64, device=cuda_device)
+    step = torch.zeros((), dtype=torch.int64, device=cuda_device)
+    expected = torch.cat([s.double().T @ theta.double() for s in slopes if s is not None])
+    assert_rounded(gather_slopes(Matched(None, *slopes), theta.contiguous()), expected, np.float32, 5)
+    total, again = finish_step(Matched(scores, *slopes), theta.contiguous(), step)
+    assert_rounded(again, expected, np.float32, 5)
+    assert total.item() == 5
+    assert step.item() == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 257, 1000])
@@ -364,29 +367,37 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
     x, y, theta = (as_rows(rng.normal(size=(rows, 5)), cuda_device) for rows in (n, m, 7))
     px, py = (theta.double() @ a.double().T for a in (x, y))
     scores, *slopes = exact(px, py, p, 1 / 7)
-    for memory, fused in ((1 << 30, True), (1 << 30, False), (3 * 16 * (n + m), False), (1, False)):
-        monkeypatch.setattr(cuda_loss, "_WORTH_FUSING", 1 << 26 if fused else 0)
+    ways = (
+        (1 << 30, 1 << 26, 0),
+        (1 << 30, 0, 1 << 26),
+        (1 << 30, 0, 0),
+        (3 * 16 * (n + m), 0, 0),
+        (1, 0, 1 << 26),
+    )
+    for memory, inside, at_once in ways:
+        monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
+        monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", at_once)
         step = torch.zeros((), dtype=torch.int64, device=cuda_device)
-        value, gradients = sliced_loss(x, y, theta, None, p, wanted, memory, step)
+        value, gradient = sliced_loss(x, y, theta, None, p, wanted, memory, step)
         assert step.item() == 1
         assert_rounded(value, scores.sum(), np.float32, 7)
-        for gradient, slope, want in zip(gradients, slopes, wanted, strict=True):
-            if want:
-                assert_rounded(gradient, slope.T @ theta.double(), np.float32, 7 * 5)
-            else:
-                assert gradient is None
+        expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
+        if expected:
+            assert_rounded(gradient, torch.cat(expected), np.float32, 7 * 5)
+        else:
+            assert gradient is None
 
 
 @pytest.mark.parametrize(("n", "m"), [(63, 63), (63, 40), (40, 63)])
-def test_losses_against_a_sorted_target(rng, n, m, cuda_device):
+def test_losses_against_a_sorted_target(rng, n, m, cuda_device, monkeypatch):
+    monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", 0)
     x, y, theta = (as_rows(rng.normal(size=(rows, 5)), cuda_device) for rows in (n, m, 7))
     scores, slopes, _ = exact(theta.double() @ x.double().T, theta.double() @ y.double().T, 2, 1 / 7)
     for memory in (1 << 30, 3 * 16 * (n + m)):
         target = sort_target(y, theta)
-        value, gradients = sliced_loss(x, y, theta, target, 2, (True, False), memory, None)
+        value, gradient = sliced_loss(x, y, theta, target, 2, (True, False), memory, None)
         assert_rounded(value, scores.sum(), np.float32, 7)
-        assert_rounded(gradients[0], slopes.T @ theta.double(), np.float32, 7 * 5)
-        assert gradients[1] is None
+        assert_rounded(gradient, slopes.T @ theta.double(), np.float32, 7 * 5)
 
 
 @pytest.mark.parametrize(("n", "m"), [(17, 17), (17, 40)])

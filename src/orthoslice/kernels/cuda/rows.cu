@@ -2,19 +2,24 @@
 
 #include "on_chip.cuh"
 
+__device__ __forceinline__ float4 four(const float* from, bool aligned) {
+    if (aligned) return *reinterpret_cast<const float4*>(from);
+    return {from[0], from[1], from[2], from[3]};
+}
+
 // Project n points (n, dim) on one direction.
 __device__ void project_row(float (&values)[ITEMS], const float* points, const float* theta, int n, int dim) {
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) values[r] = 0.0f;
     bool aligned = ((size_t)points | (size_t)theta) % 16 == 0;
-    if (dim % 4 == 0 && aligned) {
+    if (dim % 4 == 0) {
         for (int d = 0; d < dim; d += 4) {
-            const float4 along = *reinterpret_cast<const float4*>(theta + d);
+            const float4 along = four(theta + d, aligned);
 #pragma unroll
             for (int r = 0; r < ITEMS; r++) {
                 int k = r * THREADS + threadIdx.x;
                 if (k < n) {
-                    const float4 a = *reinterpret_cast<const float4*>(points + (long long)k * dim + d);
+                    const float4 a = four(points + (long long)k * dim + d, aligned);
                     values[r] += a.x * along.x + a.y * along.y + (a.z * along.z + a.w * along.w);
                 }
             }
