@@ -28,6 +28,7 @@ from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import draw_blocks
+from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.pricing import Draw, Priced
 from orthoslice.result import Layout
 from orthoslice.scores import Score
@@ -170,17 +171,18 @@ class Passes:
         batch = math.prod(shared_batch(x, y))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
         uniform = x.weights is None and y.weights is None
-        has_kernels = isinstance(x.points, np.ndarray)
+        on_host = isinstance(x.points, np.ndarray)
+        has_kernels = on_host or (uniform and cuda_refusal(x.points) is None)
         if not self.score.breaks_ties and (uniform or has_kernels):
             per_row = batch * narrow * (x.n + y.n) * (8 if any(self.wanted) else 3)
             if not has_kernels:
-                # Only the kernels for NumPy arrays do without pairs.
+                # Only kernels do without pairs.
                 per_row += 0 if x.n == y.n and not any(self.wanted) else batch * 8 * (x.n + y.n) * 5
         else:
             per_row = batch * 8 * (x.n + y.n) * (6 if uniform else 12)
         # Drawing a row takes a dozen numbers a coordinate.
         per_row += 12 * 8 * self.sampler.ambient_dim(x.dim)
-        room = self.memory // self.workers
+        room = self.memory // (self.workers if on_host else 1)
         if not is_readable(x.points):
             return int(max(1, room // per_row))
         # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.

@@ -15,6 +15,8 @@ import numpy as np
 
 from orthoslice.arrays.namespace import Array, device, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.kernels import LONGEST_TRANSFORM, numba_refusal, triton_refusal
+from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
 from orthoslice.kernels.runs import as_run
 
 
@@ -179,6 +181,17 @@ def _lexsort_jax(points: Array) -> Array:
     return jax.vmap(order_one)(points)
 
 
+def _lexsort_cuda_refusal(points: Array) -> str | None:
+    if points.shape[1] > LONGEST_CLOUD:
+        return f"it takes clouds of at most {LONGEST_CLOUD} points"
+    return cuda_refusal(points)
+
+
+@lexsort_rows.row("cuda", _lexsort_cuda_refusal)
+def _lexsort_cuda(points: Array) -> Array:
+    return lexicographic_order(points)
+
+
 @lexsort_rows.row("passes", lambda points: None)
 def _lexsort_passes(points: Array) -> Array:
     xp = namespace(points)
@@ -187,6 +200,44 @@ def _lexsort_passes(points: Array) -> Array:
         keys = xp.take_along_axis(points[:, :, column], order, axis=1)
         order = xp.take_along_axis(order, xp.argsort(keys, axis=1, stable=True), axis=1)
     return order
+
+
+orthonormal_rows = Operation("orthonormal_rows")
+"""orthonormal_rows(matrices (..., rows, dim)) -> the same shape: Gram-Schmidt on the rows in turn.
+
+The triangular factor has a positive diagonal, so that fewer rows are a prefix of more.
+"""
+
+
+def _cholesky_refusal(matrices: Array) -> str | None:
+    if library(matrices) != "torch" or is_readable(matrices):
+        return "it takes torch tensors on an accelerator"
+    return None if str(matrices.dtype) == "torch.float64" else "it takes float64"
+
+
+@orthonormal_rows.row("cholesky", _cholesky_refusal)
+def _orthonormal_rows_cholesky(matrices: Array) -> Array:
+    # Products and triangular solves keep an accelerator busy, Householder reflections do not. The first time
+    # the diagonal is raised by more than rounding can do to it, so that there is a factor; the next two times
+    # repair the rows.
+    linalg = sys.modules["torch"].linalg
+    for shift in (1e-15, 0.0, 0.0):
+        gram = matrices @ matrices.mT
+        size = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+        gram.diagonal(dim1=-2, dim2=-1).add_(shift * size[..., None])
+        factor, _ = linalg.cholesky_ex(gram)
+        matrices = linalg.solve_triangular(factor, matrices, upper=False)
+    return matrices
+
+
+@orthonormal_rows.row("reference", lambda matrices: None)
+def _orthonormal_rows(matrices: Array) -> Array:
+    xp = namespace(matrices)
+    q, r = xp.linalg.qr(xp.matrix_transpose(matrices))
+    # QR alone is not Haar: LAPACK's sign convention biases the columns.
+    diagonal = xp.linalg.diagonal(r)
+    q = q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal))[..., None, :]
+    return xp.matrix_transpose(q)
 
 
 walsh_hadamard = Operation("walsh_hadamard")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import BlockSampler, DenseDirections
 
 
@@ -37,9 +38,5 @@ class Orthogonal(BlockSampler):
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
         xp = namespace(stream.high)
         gaussian = normals(stream, rows, dim, wide_float(stream.high))
-        q, r = xp.linalg.qr(xp.matrix_transpose(gaussian))
-        # QR alone is not Haar: LAPACK's sign convention biases the columns. With a positive diagonal it is
-        # Gram-Schmidt on the rows in turn, so that fewer rows are a prefix of more.
-        diagonal = xp.linalg.diagonal(r)
-        q = q * xp.where(diagonal < 0, -xp.ones_like(diagonal), xp.ones_like(diagonal))[:, None, :]
-        return DenseDirections(xp.astype(xp.reshape(xp.matrix_transpose(q), (-1, dim)), dtype))
+        theta = orthonormal_rows(gaussian)
+        return DenseDirections(xp.astype(xp.reshape(theta, (-1, dim)), dtype))
