@@ -307,6 +307,7 @@ def test_no_gradient_is_kept_where_none_is_wanted(clouds, kind, place):
     assert loss.step.item() == 3
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 # The compiler looks at gradients of what it goes on with, and hides the warning in a way that errors escape.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @both

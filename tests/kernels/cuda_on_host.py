@@ -32,7 +32,7 @@ def missing() -> str | None:
 @functools.cache
 def _library(program: cuda.Program) -> ctypes.CDLL:
     source = program.path.read_text()
-    names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(', source)
+    names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(', source)
     stubs = "".join(_STUB.format(name=name) for name in names)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernels.cpp").write_text(f'#include "{_HEADER}"\n{source}{stubs}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream, stream_index
+from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream, namespace, stream_index
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
@@ -71,5 +71,7 @@ def _draw_blocks(
     purpose: int = DIRECTIONS,
     step: Array | None = None,
 ) -> Directions:
-    stream = stream if step is None else stream.fold(step, STEPS)
+    if step is not None:
+        xp = namespace(step)
+        stream = stream.fold(xp.astype(xp.reshape(step, (1,)), xp.int32), STEPS)
     return sampler.blocks(stream, stream_index(stream, first, count), rows, dim, dtype, purpose)

@@ -97,7 +97,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             # Tensors in host memory are worked on as NumPy arrays.
             stream = Stream(*(word.numpy() for word in stream))
         if step is not None:
-            stream = stream.fold(int(step) if on_host else step.to(torch.int32), STEPS)
+            stream = stream.fold(int(step) if on_host else step.to(torch.int32).reshape(1), STEPS)
         value: torch.Tensor = self._estimate(
             x,
             y,

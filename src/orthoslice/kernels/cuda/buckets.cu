@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
         u32 noise = (k + 1) * 2654435769u;
         values[r] = k < size ? row[from + (noise >> 8) % (u32)(to - from)] : 0.0f;
     }
-    sort_on_chip(values, nullptr, size, shared);
+    sort_on_chip<Numbers>(values, nullptr, size, shared);
     u32* picked = shared + PADDED;
     for (int b = threadIdx.x; b < n_borders; b += THREADS) picked[b] = shared[at((int)((long long)(b + 1) * size / buckets))];
     __syncthreads();
@@ -73,7 +73,7 @@ __device__ __forceinline__ int bucket_of(float value, u32 key, const Ruler& rule
 //
 // `cursors (rows, buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them
 // in any order, which shows only in the order of a bucket, and that is sorted next.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) deal_tiles(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tiles(
     const float* rows, int n, int tiles, int buckets, const u32* borders, const u32* reached, u32* cursors, u32* out_keys,
     u32* out_places) {
     SHARED(u32, shared);
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
             int k = r * THREADS + threadIdx.x;
             values[r] = k < size ? number(own[k]) : 0.0f;
         }
-        sort_on_chip(values, own_places, size, shared);
+        sort_on_chip<Row>(values, own_places, size, shared);
         write_sorted(shared, size, out, reinterpret_cast<int*>(own_places));
         return;
     }
@@ -188,7 +188,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
         high = max(high, own[k]);
     }
     bool all_equal = ~block_max(low, shared + TALK) == block_max(high, shared + TALK);
-    if (PAIRS || !all_equal) sort_by_network({own, own_places, false}, size);
+    Row entries;
+    entries.keys = own;
+    entries.places = own_places;
+    entries.padded = false;
+    if (PAIRS || !all_equal) sort_by_network(entries, size);
     __syncthreads();
     for (int k = threadIdx.x; k < size; k += THREADS) out[k] = number(own[k]);
 }

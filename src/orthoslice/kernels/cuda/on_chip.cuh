@@ -1,7 +1,8 @@
 // Sorting a row of float32 numbers on chip.
 //
 // Included with THREADS, ITEMS and PAIRS defined. A block of THREADS threads sorts up to THREADS * ITEMS numbers
-// in shared memory; with PAIRS the numbers bring their places along, and equal numbers stay in order of place.
+// in shared memory; with places the numbers bring them along, and equal numbers stay in order of place. PAIRS says
+// whether a program has to do with places at all.
 //
 // On chip the sort is by interpolation. Numbers are dealt to about twice as many cells, evenly spaced over the range
 // of the row, so a cell gets none, one or a few; a running sum of the cells' counts says where a cell begins in the
@@ -12,16 +13,10 @@
 #pragma once
 #include "block.cuh"
 
-#if PAIRS
-typedef u64 Entry;  // an ordered number above its place: no two are equal, so every sort of them is stable
-#else
-typedef u32 Entry;
-#endif
-
 constexpr int CAPACITY = THREADS * ITEMS;
-// Registers are shared out so that this many blocks fit on a multiprocessor: waiting for memory is then hidden.
-constexpr int SHARED_OUT = PAIRS ? (ITEMS > 16 ? 256 : 512) : 768;  // threads
-constexpr int RESIDENT = SHARED_OUT > THREADS ? SHARED_OUT / THREADS : 1;
+// Registers are shared out so that this many threads fit on a multiprocessor, which hides the waiting for memory.
+__host__ __device__ constexpr int blocks_of(int threads) { return threads > THREADS ? threads / THREADS : 1; }
+constexpr int RESIDENT = blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 1024);
 constexpr int WINDOW = 32;         // entries that one thread puts in order
 constexpr int CROWD = WINDOW / 2;  // a cell of at most this many lies within some window
 constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
@@ -46,34 +41,32 @@ __device__ __forceinline__ void exchange(u64& a, u64& b) {
     a = low;
 }
 
-// Entries in shared memory, keys and places apart, or in global memory without the padding.
-struct Entries {
-    u32* keys;
-    u32* places;
+// Numbers in shared memory, or in global memory without the padding; with places, which are kept apart. An entry then
+// is an ordered number above its place: no two are equal, so every sort of them is stable.
+struct Numbers {
+    typedef u32 Entry;
+    u32 *keys, *places;
     bool padded;
 
     __device__ __forceinline__ long long index(long long k) const { return padded ? at((int)k) : k; }
+    __device__ __forceinline__ u32 get(long long k) const { return keys[index(k)]; }
+    __device__ __forceinline__ void put(long long k, u32 entry) const { keys[index(k)] = entry; }
+};
 
-    __device__ __forceinline__ Entry get(long long k) const {
-#if PAIRS
-        return (u64)keys[index(k)] << 32 | places[index(k)];
-#else
-        return keys[index(k)];
-#endif
-    }
+struct Placed : Numbers {
+    typedef u64 Entry;
 
-    __device__ __forceinline__ void put(long long k, Entry entry) const {
-#if PAIRS
+    __device__ __forceinline__ u64 get(long long k) const { return (u64)keys[index(k)] << 32 | places[index(k)]; }
+    __device__ __forceinline__ void put(long long k, u64 entry) const {
         keys[index(k)] = (u32)(entry >> 32);
         places[index(k)] = (u32)entry;
-#else
-        keys[index(k)] = entry;
-#endif
     }
 };
 
 // A bitonic network of the kind whose comparators all point the same way, so that any size will do.
+template <class Entries>
 __device__ __noinline__ void sort_by_network(Entries entries, int n) {
+    typedef typename Entries::Entry Entry;
     int half = 1;
     while (2 * half < n) half *= 2;
     for (int length = 2; length <= 2 * half; length *= 2) {
@@ -97,7 +90,9 @@ __device__ __noinline__ void sort_by_network(Entries entries, int n) {
 }
 
 // Settle the order within cells of at most `crowd` entries, given that cells are in order.
+template <class Entries>
 __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
+    typedef typename Entries::Entry Entry;
     for (int shift = 0; shift < WINDOW; shift += WINDOW / 2) {
         int first = threadIdx.x * WINDOW + shift;
         if (first < n) {
@@ -121,7 +116,9 @@ __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
 __device__ __forceinline__ u32 place_of(const u32* places, int k) { return places ? places[k] : k; }
 
 // Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`; their places are given, or 0, 1, 2, ...
+template <class Entries>
 __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, int n, u32* shared) {
+    constexpr bool PLACED = sizeof(typename Entries::Entry) == sizeof(u64);
     u32 *keys = shared, *cells = shared + PADDED, *talk = shared + TALK;
     // Fewer numbers than a block can hold get fewer cells; two counts of 16 bits share a word.
     const int items = (n + THREADS - 1) / THREADS, words = items * THREADS, last_cell = 2 * words - 1;
@@ -153,18 +150,21 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
             }
         crowd = block_max(crowd, talk);
     }
-    Entries entries = {keys, cells, true};
+    Entries entries;
+    entries.keys = keys;
+    entries.places = cells;
+    entries.padded = true;
     if (crowd > CROWD) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
             if (k < n) {
                 keys[at(k)] = ordered(values[r]);
-                if (PAIRS) cells[at(k)] = place_of(places, k);
+                if (PLACED) cells[at(k)] = place_of(places, k);
             }
         }
         __syncthreads();
-        bool in_order = finite && low == high && !(PAIRS && places);
+        bool in_order = finite && low == high && !(PLACED && places);
         if (!in_order) sort_by_network(entries, n);
         return;
     }
@@ -193,7 +193,7 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
             keys[at(rank[r])] = ordered(values[r]);
         }
     __syncthreads();
-    if (PAIRS) {
+    if (PLACED) {
         // The cells have served; their room is for the places.
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
@@ -219,3 +219,9 @@ __device__ void write_sorted(const u32* shared, int n, float* keys, int* places)
         if (PAIRS) places[k] = shared[PADDED + at(k)];
     }
 }
+
+#if PAIRS
+typedef Placed Row;
+#else
+typedef Numbers Row;
+#endif

@@ -37,7 +37,7 @@ __device__ void project_row(float (&values)[ITEMS], const float* points, const f
 
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
 // given, or are the projections of two clouds on `theta`.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) match_rows(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 768)) match_rows(
     const float* x, const float* y, const float* theta, int n, int dim, float p, double factor, double* scores,
     float* x_slopes, float* y_slopes) {
     SHARED(u32, shared);
@@ -50,7 +50,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) match_rows(
         float row[ITEMS];
         if (theta) project_row(row, source, theta + (long long)blockIdx.x * dim, n, dim);
         else load_row(row, source + (long long)blockIdx.x * n, n);
-        sort_on_chip(row, nullptr, n, shared);
+        // Places are dear: a cloud whose slopes nobody asks for does without.
+        if (PAIRS && (side ? y_slopes : x_slopes)) sort_on_chip<Placed>(row, nullptr, n, shared);
+        else sort_on_chip<Numbers>(row, nullptr, n, shared);
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
@@ -75,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) match_rows(
         int k = r * THREADS + threadIdx.x;
         if (k < n) {
             value[r] = unit * slope(value[r], p);
-            staged[at(place[r])] = value[r];
+            if (x_slopes) staged[at(place[r])] = value[r];
         }
     }
     __syncthreads();
@@ -99,6 +101,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const 
     long long row = (long long)blockIdx.x * n;
     float values[ITEMS];
     load_row(values, rows + row, n);
-    sort_on_chip(values, nullptr, n, shared);
+    sort_on_chip<Row>(values, nullptr, n, shared);
     write_sorted(shared, n, keys + row, PAIRS ? places + row : nullptr);
 }
