@@ -523,6 +523,30 @@ def test_whole_steps(rng, directions, p, n, m, whole_step):
     assert loss.step.item() == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "n"),
+    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"memory": 2000}, 20), ({"p": 1.5}, 1)],
+    ids=str,
+)
+def test_whole_projected_steps(rng, options, n, cuda_device, device, monkeypatch):
+    """Against the plain loss, with points that tie on every line and so are matched by their coordinates."""
+    if cuda_device == "cpu":
+        bridge_torch(monkeypatch, False)
+        monkeypatch.setattr(nn.ProjectedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
+        for refusal in ("cuda_refusal", "large_block_refusal"):
+            monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
+    loss = nn.ProjectedWassersteinLoss(COUNT, seed=SEED, **options).to(cuda_device)
+    sampler = IID() if "directions" in options else Orthogonal()
+    for step in range(2):
+        x, y = points(rng, cuda_device, n), points(rng, cuda_device, n) + 0.5
+        assert_same_step(loss, "projected", x, y, drawn(step, sampler), options.get("p", 2))
+        assert loss.step.item() == step + 1
+    shuffled = torch.as_tensor(rng.permutation(n), device=cuda_device)
+    doubled, other = (torch.cat([a, a]) for a in (x, y))
+    again = torch.cat([x[shuffled], x[shuffled]])
+    assert torch.equal(loss(doubled, other, rng=1), loss(again, other, rng=1))
+
+
 @pytest.mark.parametrize("memory", ["1GB", 2000, 1])
 @pytest.mark.parametrize("fused", [True, False])
 def test_whole_steps_in_chunks(rng, memory, fused, whole_step, monkeypatch):
@@ -644,6 +668,11 @@ def test_whole_steps_are_refused_with_a_reason():
     hadamard = nn.SlicedWassersteinLoss(COUNT, directions="hadamard")
     assert "independent, orthogonal or given" in hadamard._whole_step_refusal(x, x)
     assert "device of the loss" in loss._whole_step_refusal(x, x.to("meta"))
+    projected = nn.ProjectedWassersteinLoss(COUNT)
+    assert "equal size" in projected._whole_step_refusal(x, x[:2])
+    assert "NVIDIA GPU" in projected._whole_step_refusal(x, x)
+    pooled = nn.ProjectedWassersteinLoss(COUNT, cost="pooled")
+    assert "full distance" in pooled._whole_step_refusal(x, x)
 
 
 # On a GPU only.
@@ -671,6 +700,8 @@ def gpu_losses(target):
     return [*((loss, (target,)) for loss in losses), (fixed, ())]
 
 
+# The eager run keeps nodes of the graph alive on another stream than the one captured, on purpose.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 @on_gpu
 def test_replays_of_a_graph_draw_anew(gpu_clouds):
     """Values and gradients of replays are those of the steps of an eager run."""

@@ -131,6 +131,7 @@ GPU = Benchmark(
         "floors": rates_table,
         "forward": with_summary("forward"),
         "backward": with_summary("backward"),
+        "backward_both": with_summary("backward_both"),
         "memory": tables.memory_table,
     },
     tolerances=(

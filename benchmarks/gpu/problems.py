@@ -28,6 +28,8 @@ COMPILED = replace(TORCH, form="compiled")
 GRAPHS = tuple(replace(c, form="graph") for c in (LOSS, EAGER))
 # Ours as a training loop uses it comes first: ratios are against that.
 EVERYONE = (LOSS, FUNCTION, EAGER, COMPILED, replace(POT, arrays="torch"), OTT)
+# Without what takes longest to compile, and without the function, whose backward pass is the loss's.
+BACKWARD = (LOSS, EAGER, replace(POT, arrays="torch"), OTT)
 DRAWING = (
     replace(LOSS, directions="iid"),
     replace(LOSS, directions="orthogonal"),
@@ -92,7 +94,8 @@ def _problems(
         *_group("floors", [EAGER], [(*copied, 1)], "copy"),
         *_group("floors", [EAGER], [square], "matmul"),
         *_group("forward", EVERYONE, given),
-        *_group("backward", EVERYONE, given, "gradients"),
+        *_group("backward", BACKWARD, given, "gradient"),
+        *_group("backward_both", PAIR, given, "gradients"),
         *_group("drawing", DRAWING, given),
         *(replace(problem, memory=True) for problem in _group("memory", PAIR, given, "gradients")),
         *_group("sizes", PAIR, all_sizes),

@@ -24,6 +24,7 @@ def prepare(job: Job, data: Data) -> Solver:
     clouds = [data[name].double() for name in ("x", "y")]
     solve = {
         "sliced": _sliced,
+        "gradient": _sliced,
         "gradients": _sliced,
         "projected": _projected,
         "projected_gradients": _projected,
@@ -33,7 +34,9 @@ def prepare(job: Job, data: Data) -> Solver:
     if solve is None or len(clouds[0]) != len(clouds[1]) or job.p != 2:
         raise NotOffered(job.task)
     answer = solve(*clouds, data["theta"].double())
-    if not job.task.endswith("gradients"):
+    if job.task == "gradient":
+        answer["vector"] = answer["vector"][: clouds[0].numel()]
+    elif not job.task.endswith("gradients"):
         answer.pop("vector", None)
     return Solver(lambda seed: answer, lambda answer: answer)
 

@@ -17,8 +17,10 @@ from orthoslice.directions import IID, Given, Orthogonal, Sampler
 from orthoslice.directions.drawing import draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import plan_layout
+from orthoslice.kernels import triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
-from orthoslice.kernels.cuda.loss import sliced_loss, sort_target
+from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
+from orthoslice.kernels.cuda.loss import projected_loss, sliced_loss, sort_target
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
@@ -28,6 +30,20 @@ __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 
 # Shapes of clouds whose plans are kept.
 _MOST_PLANS = 256
+
+# What the kernels for a whole step take; half precision is made single on the way in.
+_TYPES = ("float32", "float16", "bfloat16")
+
+
+class _Plan(NamedTuple):
+    """How clouds of one shape get their directions at every step."""
+
+    theta: torch.Tensor | None
+    """The directions, where they stay the same."""
+    draw: Any
+    sampler: Sampler
+    blocks: tuple[Any, ...]
+    n_directions: int
 
 
 class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
@@ -55,6 +71,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._sampler = None if given else sampler
         self._score = score
         self._has_target = target is not None
+        self._plans: dict[Any, _Plan | None] = {}
         self.register_buffer("theta", directions.detach() if given else None)
         self.register_buffer("target", target.detach() if self._has_target else None, persistent=False)
         key = Stream.from_seed(secrets.randbits(64) if seed is None else _check_seed("seed", seed), np.zeros(1))
@@ -89,6 +106,69 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return self._value(x, y, rng)
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
+        # Looked up, not worked out: for small clouds the host is what takes time.
+        shape: tuple[Any, ...] = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
+        if self._sampler is None:
+            # Given directions change with the module's type, and when a state is loaded.
+            shape += (self.theta.data_ptr(), self.theta._version)  # type: ignore[union-attr]
+        plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
+        if plan is None:
+            return self._value_in_general(x, y, rng)
+        # Half precision is summed in single precision.
+        x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
+        theta, step = plan.theta, self.step if rng is None else None
+        if theta is None:
+            stream, step = self._key(x, rng)
+            theta = plan.draw(plan.sampler, stream, *plan.blocks, step).theta
+            if theta.shape[0] > plan.n_directions:
+                theta = theta[: plan.n_directions]
+
+        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+            with full_precision(x):
+                return self._whole_step(x, y, theta, wanted, step)
+
+        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+            value: torch.Tensor = _WithGradients.apply(run, x, y)
+            return value
+        return run(x, y, (False, False))[0]
+
+    @abc.abstractmethod
+    def _whole_step(
+        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+    ) -> tuple[Any, Any]:
+        """Value and wanted gradients by kernels of the device, which also move the step on."""
+
+    def _make_plan(self, shape: Any, x: Any, y: Any) -> _Plan | None:
+        """How to make a whole step on the device, or None where the public function must do it."""
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        plan = None
+        if self._whole_step_refusal(x, y) is None:
+            sampler = self._sampler
+            if sampler is None:
+                sampler = check_directions(self.theta.float(), Cloud(x.detach().float()))  # type: ignore[union-attr]
+            count, dim = self.n_directions, x.shape[1]
+            sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
+            blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
+            draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
+            theta = sampler.theta if isinstance(sampler, Given) else None
+            plan = _Plan(theta, draw, sampler, blocks, layout.n_directions)
+        self._plans[shape] = plan
+        return plan
+
+    def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
+        """Why the kernels for a whole step cannot be used, or None if they can."""
+        if not isinstance(self._sampler, IID | Orthogonal | None):
+            return "it takes independent, orthogonal or given directions"
+        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
+            return "it takes two clouds of points"
+        if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
+            return "it takes single and half precision"
+        if not x.device == y.device == self.step.device:
+            return "it takes clouds on the device of the loss"
+        return cuda_refusal(self.step, dtype="int64")
+
+    def _value_in_general(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
         stream, step = self._key(x, rng)
@@ -97,7 +177,9 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             # Tensors in host memory are worked on as NumPy arrays.
             stream = Stream(*(word.numpy() for word in stream))
         if step is not None:
-            stream = stream.fold(int(step) if on_host else step.to(torch.int32).reshape(1), STEPS)
+            stream = stream.fold(
+                int(step.to(torch.int32)) if on_host else step.to(torch.int32).reshape(1), STEPS
+            )
         value: torch.Tensor = self._estimate(
             x,
             y,
@@ -131,17 +213,6 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
         return f"n_directions={self.n_directions}, p={self.p:g}, directions={directions}"
-
-
-class _Plan(NamedTuple):
-    """How clouds of one shape get their directions at every step."""
-
-    theta: torch.Tensor | None
-    """The directions, where they stay the same."""
-    draw: Any
-    sampler: Sampler
-    blocks: tuple[Any, ...]
-    n_directions: int
 
 
 class SlicedWassersteinLoss(_Loss):
@@ -192,80 +263,31 @@ class SlicedWassersteinLoss(_Loss):
         memory: int | str = "512MB",
     ) -> None:
         super().__init__(n_directions, p, directions, target, seed, memory, Sliced())
-        self._plans: dict[Any, _Plan | None] = {}
         self._sorted_target: Any = None
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return sliced_wasserstein(x, y, **options)
 
-    def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
-        # Looked up, not worked out: for small clouds the host is what takes time.
-        shape: tuple[Any, ...] = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
-        if self._sampler is None:
-            # Given directions change with the module's type, and when a state is loaded.
-            shape += (self.theta.data_ptr(), self.theta._version)  # type: ignore[union-attr]
-        plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
-        if plan is None:
-            return super()._value(x, y, rng)
-        # Half precision is summed in single precision.
-        x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
-        theta, step = plan.theta, self.step if rng is None else None
-        if theta is None:
-            stream, step = self._key(x, rng)
-            theta = plan.draw(plan.sampler, stream, *plan.blocks, step).theta
-            if theta.shape[0] > plan.n_directions:
-                theta = theta[: plan.n_directions]
-        target = self._target_on(theta) if self._has_target and plan.theta is not None else None
-
-        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
-            with full_precision(x):
-                return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
-
-        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-            value: torch.Tensor = _WithGradients.apply(run, x, y)
-            return value
-        return run(x, y, (False, False))[0]
-
-    def _make_plan(self, shape: Any, x: Any, y: Any) -> _Plan | None:
-        """How to make a whole step on the device, or None where the public function must do it."""
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        plan = None
-        if self._whole_step_refusal(x, y) is None:
-            sampler = self._sampler
-            if sampler is None:
-                sampler = check_directions(self.theta.float(), Cloud(x.detach().float()))  # type: ignore[union-attr]
-            count, dim = self.n_directions, x.shape[1]
-            sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
-            blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
-            draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
-            theta = sampler.theta if isinstance(sampler, Given) else None
-            plan = _Plan(theta, draw, sampler, blocks, layout.n_directions)
-        self._plans[shape] = plan
-        return plan
-
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
-        """Why the kernels for a whole step cannot be used, or None if they can."""
-        if not isinstance(self._sampler, IID | Orthogonal | None):
-            return "it takes independent, orthogonal or given directions"
-        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
-            return "it takes two clouds of points"
-        if max(x.shape[0], y.shape[0]) > LONGEST_CUDA_ROW:
+        if max(x.shape[:1] + y.shape[:1], default=0) > LONGEST_CUDA_ROW:
             return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
-        if any(a.dtype not in (torch.float32, torch.float16, torch.bfloat16) for a in (x, y)):
-            return "it takes single and half precision"
-        if not x.device == y.device == self.step.device:
-            return "it takes clouds on the device of the loss"
-        return cuda_refusal(self.step, dtype="int64")
+        return super()._whole_step_refusal(x, y)
+
+    def _whole_step(
+        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+    ) -> tuple[Any, Any]:
+        target = self._target_on(theta) if self._has_target and self._sampler is None else None
+        return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 
     def _target_on(self, theta: torch.Tensor) -> Any:
-        """The target projected and sorted: again only if somebody changed it."""
-        assert self.target is not None
-        place = (self.target.data_ptr(), self.target._version, theta.data_ptr(), theta._version)
-        if self._sorted_target is None or self._sorted_target[0] != place:
-            with full_precision(theta):
-                self._sorted_target = place, sort_target(self.target.float(), theta)
-        return self._sorted_target[1]
+        """The target projected and sorted: again only if somebody changed it or the directions."""
+        target = self.target
+        assert target is not None
+        # Held, so that no other tensor can come to lie where they are.
+        now = (id(target), target._version, id(theta), theta._version)
+        if self._sorted_target is None or self._sorted_target[0] != now:
+            self._sorted_target = now, (target, theta), sort_target(target.float(), theta)
+        return self._sorted_target[2]
 
 
 class _WithGradients(torch.autograd.Function):  # type: ignore[misc]
@@ -336,6 +358,18 @@ class ProjectedWassersteinLoss(_Loss):
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return projected_wasserstein(x, y, cost=self.cost, **options)
+
+    def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
+        if self.cost != "exact":
+            return "it prices pairs by their full distance"
+        if x.shape != y.shape or max(x.shape[:1], default=0) > LONGEST_CLOUD:
+            return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
+        return super()._whole_step_refusal(x, y) or triton_refusal(x.detach(), dtypes=_TYPES)
+
+    def _whole_step(
+        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+    ) -> tuple[Any, Any]:
+        return projected_loss(x, y, theta, self.p, wanted, self.memory, step)
 
 
 def _check_tensor(name: str, points: Any) -> None:

@@ -51,7 +51,9 @@ __device__ void add_up_scores(const double* scores, int count, float* out, long 
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
     double sum = block_sum(total, talk);
     if (threadIdx.x == 0) {
-        *out = (float)sum;
+        // What does not fit is no number, like what came of bad input: never a silent infinity.
+        float value = (float)sum;
+        *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
         if (step) ++*step;
     }
 }
