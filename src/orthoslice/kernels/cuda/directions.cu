@@ -90,17 +90,28 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     for (int d = threadIdx.x; d < dim; d += DRAWERS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
 }
 
+// Two running sums of products, taken in turn: one need not wait for the other.
+struct Tile {
+    double even[2] = {0.0, 0.0}, odd[2] = {0.0, 0.0};
+
+    __device__ __forceinline__ void add(int step, double a, double b) {
+        if (step % 2) multiply_add(odd[0], odd[1], a, b);
+        else multiply_add(even[0], even[1], a, b);
+    }
+    __device__ __forceinline__ double first() const { return even[0] + odd[0]; }
+    __device__ __forceinline__ double second() const { return even[1] + odd[1]; }
+};
+
 // Inner products of the rows of a panel, `gram (PARTS, PANEL, SMALL)`: parts of the sum.
 __device__ void multiply_panel(const double* panel, int columns, int width, double* gram) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int i = 8 * (warp % 4 / 2) + lane / 4, j = 8 * (warp % 2) + lane / 4, part = warp / 4, steps = columns / 4;
-    double c0 = 0.0, c1 = 0.0;
-#pragma unroll 4
+    Tile tile;
     for (int s = part * steps / PARTS; s < (part + 1) * steps / PARTS; s++)
-        multiply_add(c0, c1, panel[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
+        tile.add(s, panel[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
     double* target = gram + (part * PANEL + i) * SMALL + 8 * (warp % 2) + 2 * (lane % 4);
-    target[0] = c0;
-    target[1] = c1;
+    target[0] = tile.first();
+    target[1] = tile.second();
     __syncthreads();
 }
 
@@ -182,14 +193,15 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int tile = warp; tile < rest / 8 * 2; tile += WARPS) {
         int i = tile / 2 * 8 + lane / 4, j = tile % 2 * 8 + lane / 4;
-        double c0 = 0.0, c1 = 0.0;
+        Tile sum;
 #pragma unroll 4
-        for (int s = 0; s < columns; s += 4)
-            multiply_add(c0, c1, below[i * width + s + lane % 4], panel[j * width + s + lane % 4]);
-        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4)] = c0;
-        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4) + 1] = c1;
+        for (int s = 0; s < columns / 4; s++)
+            sum.add(s, below[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
+        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4)] = sum.first();
+        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4) + 1] = sum.second();
     }
     __syncthreads();
+#pragma unroll 2
     for (int tile = warp; tile < rest / 8 * (columns / 8); tile += WARPS) {
         int i = tile / (columns / 8) * 8 + lane / 4, first = tile % (columns / 8) * 8;
         double* target = below + i * width + first + 2 * (lane % 4);

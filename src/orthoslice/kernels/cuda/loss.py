@@ -16,6 +16,7 @@ from orthoslice.kernels.cuda.rows import (
     add_up,
     finish_step,
     match_points,
+    match_projected,
     match_rows,
     match_sorted,
     project_both,
@@ -61,10 +62,10 @@ def sliced_loss(
         elif target is not None:
             known = Sorted(target.keys[first : first + size], None)
             matched = match_sorted(sort_rows(rows @ x.T, wanted[0]), known, p, 1 / slices, wanted)
+        elif n == m <= LONGEST_ON_CHIP and work <= _PROJECT_AT_ONCE:
+            matched = match_projected(x, y, rows, p, 1 / slices, wanted)
         else:
-            at_once = work <= _PROJECT_AT_ONCE
-            px, py = project_both(x, y, rows) if at_once else (rows @ x.T, rows @ y.T)
-            matched = match_rows(px, py, p, 1 / slices, wanted)
+            matched = match_rows(rows @ x.T, rows @ y.T, p, 1 / slices, wanted)
         if moves and parts == 1 and work <= _PROJECT_AT_ONCE:
             return finish_step(matched, theta, step)
         scores.append(matched.scores)

@@ -143,23 +143,45 @@ class Matched(NamedTuple):
 def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
     if px.shape == py.shape and px.shape[1] <= LONGEST_ON_CHIP:
-        return _match(px.contiguous(), py.contiguous(), None, px.shape[1], p, factor, wanted)
+        rows = px.contiguous(), py.contiguous()
+        return _match(px, *rows, None, (px.shape[0], 0), px.shape[1], p, factor, wanted)
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
 
 def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
-    return _match(x.contiguous(), y.contiguous(), theta.contiguous(), x.shape[0], p, factor, wanted)
+    clouds = x.contiguous(), y.contiguous()
+    return _match(x, *clouds, theta.contiguous(), tuple(theta.shape), x.shape[0], p, factor, wanted)
 
 
-def _match(x: Any, y: Any, theta: Any, n: int, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
-    slices, dim = (x.shape[0], 0) if theta is None else theta.shape
-    scores = _empty(x, (slices,), "float64")
+def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for more and larger clouds: both are projected in one launch, and matched in another."""
+    n, slices = x.shape[0], theta.shape[0]
+    both = x.new_empty((2, slices, n))
+    # Addresses, not views: making those takes as long as a launch.
+    rows = (both.data_ptr(), both.data_ptr() + 4 * slices * n)
+    _launch_project(x, y, theta, *rows)
+    return _match(both, *rows, None, (slices, 0), n, p, factor, wanted)
+
+
+def _match(
+    like: Any,
+    x: Any,
+    y: Any,
+    theta: Any,
+    sizes: tuple[int, int],
+    n: int,
+    p: float,
+    factor: float,
+    wanted: tuple[bool, bool],
+) -> Matched:
+    slices, dim = sizes
+    scores = _empty(like, (slices,), "float64")
     # One piece of memory for both: asking for it takes longer than cutting it.
-    both = x.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
-    slopes = both or [x.new_empty((slices, n)) if want else None for want in wanted]
+    both = like.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
+    slopes = both or [like.new_empty((slices, n)) if want else None for want in wanted]
     arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
-    _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, x, slices, *arguments)
+    _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, like, slices, *arguments)
     return Matched(scores, *slopes)
 
 
@@ -182,13 +204,17 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
 
 def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
     """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
+    px, py = x.new_empty((theta.shape[0], x.shape[0])), x.new_empty((theta.shape[0], y.shape[0]))
+    _launch_project(x, y, theta, px, py)
+    return px, py
+
+
+def _launch_project(x: Any, y: Any, theta: Any, px: Any, py: Any) -> None:
     (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
-    px, py = x.new_empty((slices, n)), x.new_empty((slices, m))
     rows, points = _PROJECT_TILE
     tiles = -(-slices // rows) * (-(-n // points) - (-m // points))
     arguments = (x, y, theta, slices, n, m, dim, px, py)
     _launch_plain(_PROJECT, x, tiles, *arguments, shared_bytes=_PROJECT_BYTES)
-    return px, py
 
 
 def gather_slopes(matched: Matched, theta: Any) -> Any:
