@@ -109,7 +109,8 @@ def captured(solver: Solver) -> Solver:
     with torch.cuda.graph(graph):
         result = solver.call(_WARM_UPS)
 
-    def replay(seed: int) -> Any:
+    def replay(seed: int, kept: Solver = solver) -> Any:
+        # What was captured works on memory that the solver holds, so it is kept.
         graph.replay()
         return result
 

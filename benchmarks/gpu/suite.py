@@ -35,7 +35,7 @@ def run_suite(
     say: Callable[[str], None],
     keep: Callable[[dict[str, Any], list[Row]], Any],
 ) -> Outcome:
-    """Run groups of problems, the negative control first; `keep` is given every group's rows at once."""
+    """Run groups of problems, the negative control first; `keep` is given a group's rows so far after every problem."""
     device = "cpu" if smoke else "cuda"
     plan = SMOKE_PLAN if smoke else PLAN
     problems = smoke_problems() if smoke else full_problems()
@@ -47,13 +47,16 @@ def run_suite(
             if name not in groups | {"control"}:
                 continue
             start = time.perf_counter()
-            try:
-                part = run([p for p in problems if p.group == name], plan, pool, say)
-            except Refusal as refusal:
-                found.append(f"{name}: there is no reference: {refusal}")
-                continue
+            part: list[Row] = []
+            for problem in (p for p in problems if p.group == name):
+                try:
+                    part += run([problem], plan, pool, say)
+                except Refusal as refusal:
+                    found.append(f"{name}: {problem.name}: there is no reference: {refusal}")
+                    continue
+                # A run that is cut off keeps what it has.
+                keep(describe_run(machine, pool, smoke=smoke), part)
             rows += part
-            keep(describe_run(machine, pool, smoke=smoke), part)
             say(f"{name}: {time.perf_counter() - start:.1f} s")
         about = describe_run(machine, pool, smoke=smoke)
     return Outcome(rows, about, [*found, *complaints(rows)])
