@@ -35,7 +35,7 @@ def run_suite(
     say: Callable[[str], None],
     keep: Callable[[dict[str, Any], list[Row]], Any],
 ) -> Outcome:
-    """Run groups of problems, the negative control first; `keep` is given a group's rows so far after every problem."""
+    """Run groups of problems, the negative control first; `keep` gets a group's rows after every problem."""
     device = "cpu" if smoke else "cuda"
     plan = SMOKE_PLAN if smoke else PLAN
     problems = smoke_problems() if smoke else full_problems()

@@ -123,10 +123,13 @@ def device_refusal(device: int) -> str | None:
     """Why nothing can be compiled for a device in this process, or None if it can."""
     import torch
 
+    if sys.platform != "linux":
+        return "it runs on Linux"
     try:
-        importlib.import_module("cuda.bindings.nvrtc")
-    except ImportError as error:
-        return f"cuda.bindings cannot be imported ({error}); `pip install cuda-bindings`"
+        _checked(importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())
+    except (ImportError, OSError, RuntimeError) as error:
+        # Also where the bindings are there, but for another version of CUDA than torch's.
+        return f"NVRTC cannot be reached ({error}); `pip install cuda-bindings` of torch's version of CUDA"
     if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
         return "it takes GPUs of compute capability 8.0 (Ampere) or newer"
     return None
