@@ -34,7 +34,15 @@ from orthoslice.coupling import gather_points, in_canonical_order, unreadable_na
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
-from orthoslice.result import Estimate, Layout, mean_and_stderr, register_estimates, root, student_quantile
+from orthoslice.result import (
+    Estimate,
+    Layout,
+    degrees_of_freedom,
+    mean_and_stderr,
+    register_estimates,
+    root,
+    student_quantile,
+)
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000
@@ -43,6 +51,10 @@ DEFAULT_CAP = 100_000
 
 # Stands for directions that travel beside the request, so that requests with the same count are equal.
 _GIVEN_LATER = Given(theta=None)
+
+
+# The key where directions are given.
+_UNUSED = Stream.from_seed(0, np.zeros(1))
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     if is_bridged(like):
         like, theta = to_numpy(like), None if theta is None else to_numpy(theta)
     if rng is None and theta is not None and not request.score.needs_partner:
-        stream, seed = Stream.from_seed(0, like), None  # nothing is drawn
+        stream, seed = _UNUSED, None  # nothing is drawn
     else:
         stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
     if library(x.points) == "numpy":
@@ -122,7 +134,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         )
         layout = _used(request.layout, scores)
         scores = detach(scores)
-        _, stderr, dof = mean_and_stderr(scores, layout)
+    dof = degrees_of_freedom(layout)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -134,7 +146,8 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         seed=seed,
         converged=_meets_tolerance(request, scores, layout) if request.adaptive else None,
         _value=value,
-        _stderr=namespace(x.points).astype(stderr, x.dtype),
+        _error=None,
+        _layout=layout,
         _scale=scale,
         _dof=dof,
         _looks=len(request.looks),
@@ -205,8 +218,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     if is_readable(value):
         _check_underflow(request, x, y, scores)
     else:
-        # Nothing can be raised here, so what does not fit the type is marked like bad input.
-        value = xp.where(xp.isfinite(value), value, xp.full_like(value, math.nan))
+        # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
+        value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
     return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
 
@@ -276,9 +289,8 @@ def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None
 
 def _meets_tolerance(request: Request, scores: Array, layout: Layout) -> bool:
     """Whether the 95% half-width of every distance is within the tolerance."""
-    on_device = mean_and_stderr(scores, layout)
-    mean, stderr = to_numpy(on_device[0]), to_numpy(on_device[1])
-    half = student_quantile(0.95, on_device[2], len(request.looks)) * stderr
+    mean, stderr = (to_numpy(a) for a in mean_and_stderr(scores, layout))
+    half = student_quantile(0.95, degrees_of_freedom(layout), len(request.looks)) * stderr
     distance = root(mean, request.p)
     # The root bends: what counts is the longer arm.
     width = np.maximum(root(mean + half, request.p) - distance, distance - root(mean - half, request.p))

@@ -57,8 +57,8 @@ class Layout:
         return Layout(n_units * self.unit_rows, self.block_rows, self.unit_blocks)
 
 
-def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array, int]:
-    """Mean of the scores `(n_directions, ...)`, its standard error, and the error's degrees of freedom.
+def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array]:
+    """Mean of the scores `(n_directions, ...)`, and its standard error.
 
     Units are independent, rows within a unit are not, so the error comes from unit means m_u with their share
     w_u of the rows. `sum_u w_u^2 / (1 - 2 w_u) (m_u - mean)^2 / (1 + S)` with `S = sum_u w_u^2 / (1 - 2 w_u)`
@@ -71,7 +71,7 @@ def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array, int]:
     n, units = layout.n_directions, layout.n_units
     mean = xp.sum(scores, axis=0) / n
     if units == 1:
-        return mean, xp.full_like(mean, math.nan), 0
+        return mean, xp.full_like(mean, math.nan)
     cut = (units - 1) * layout.unit_rows
     whole = xp.reshape(scores[:cut, ...], (units - 1, layout.unit_rows, *scores.shape[1:]))
     whole_means, last_mean = xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0)
@@ -79,12 +79,21 @@ def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array, int]:
     if max(w, last) >= 0.5:
         # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.
         gap = last_mean - xp.mean(whole_means, axis=0)
-        return mean, max(w, last) * xp.abs(gap), 1
-    # A short last unit varies more than the others and says little of them: it is not counted.
-    dof = units - 1 if last >= w else units - 2
+        return mean, max(w, last) * xp.abs(gap)
     a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
     spread = a * xp.sum((whole_means - mean) ** 2, axis=0) + b * (last_mean - mean) ** 2
-    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b)), dof
+    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b))
+
+
+def degrees_of_freedom(layout: Layout) -> int:
+    """Of the standard error of :func:`mean_and_stderr`; 0 where there is none."""
+    units, longest = layout.n_units, max(layout.unit_rows, layout.last_rows)
+    if units == 1:
+        return 0
+    if 2 * longest >= layout.n_directions:
+        return 1
+    # A short last unit varies more than the others and says little of them: it is not counted.
+    return units - 1 if layout.last_rows >= layout.unit_rows else units - 2
 
 
 def student_quantile(level: float, dof: int, looks: int) -> float:
@@ -134,7 +143,9 @@ class Estimate:
     seed: int | None
     converged: bool | None
     _value: Array
-    _stderr: Array
+    _error: Array | None
+    """The standard error, once somebody asked for it."""
+    _layout: Layout
     _scale: float
     """The values above are in units of scale^p, so that they fit their type whatever the clouds' units are."""
     _dof: int
@@ -142,6 +153,14 @@ class Estimate:
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+
+    @property
+    def _stderr(self) -> Array:
+        if self._error is None:
+            # Worked out when it is read: a training step has no use for it.
+            error = mean_and_stderr(self._scores, self._layout)[1]
+            object.__setattr__(self, "_error", namespace(error).astype(error, self._value.dtype))
+        return self._error
 
     @property
     def value(self) -> Array:
@@ -227,7 +246,7 @@ class Estimate:
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    leaves = ("_value", "_stderr")
+    leaves = ("_value", "_error")
     static = tuple(
         (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "_scores")
     )
@@ -235,7 +254,7 @@ def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    return Estimate(_value=leaves[0], _stderr=leaves[1], **dict(static))
+    return Estimate(_value=leaves[0], _error=leaves[1], **dict(static))
 
 
 def register_estimates(kind: str | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream, namespace, stream_index
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
+from orthoslice.directions.given import Given
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.kernels.cuda import cuda_refusal
@@ -17,6 +18,15 @@ draw_blocks = Operation("draw_blocks")
 `count` consecutive blocks of `rows` rows from number `first` on, which may be traced. With a `step`, an int64
 array of shape `()`, they are those of one step of a training run.
 """
+
+
+@draw_blocks.row(
+    "given", lambda sampler, *_: None if isinstance(sampler, Given) else "it takes given directions"
+)
+def _draw_given(
+    sampler: Given, stream: Stream, first: Any, count: int, rows: int, dim: int, dtype: DType, *_: Any
+) -> DenseDirections:
+    return sampler.draw(stream, rows, dim, dtype)
 
 
 def _cuda_refusal(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, to_numpy
+from orthoslice.arrays import RNG, Array, DType, Stream, namespace, to_numpy
 from orthoslice.directions.base import DenseDirections, Sample, Sampler
 
 
@@ -43,12 +43,6 @@ class Given(Sampler):
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
         theta: Array = self.theta
         return DenseDirections(theta if theta.dtype == dtype else namespace(theta).astype(theta, dtype))
-
-    def blocks(
-        self, stream: Stream, index: Array, rows: int, dim: int, dtype: DType, purpose: int = DIRECTIONS
-    ) -> DenseDirections:
-        # There is one block, and nothing random about it.
-        return self.draw(stream, rows, dim, dtype)
 
     def sample(self, n_directions: int, dim: int, rng: RNG = None) -> Sample:
         """The first rows, as NumPy arrays."""
