@@ -170,7 +170,7 @@ def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
 def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """The same for more and larger clouds: both are projected in one launch, and matched in another."""
     n, slices = x.shape[0], theta.shape[0]
-    both = x.newempty((2, slices, n))
+    both = x.new_empty((2, slices, n))
     # Addresses, not views: making those takes as long as a launch.
     rows = (both.data_ptr(), both.data_ptr() + 4 * slices * n)
     _launch_project(x, y, theta, *rows)
@@ -191,8 +191,8 @@ def _match(
     slices, dim = sizes
     scores = empty(like, (slices,), "float64")
     # One piece of memory for both: asking for it takes longer than cutting it.
-    both = like.newempty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
-    slopes = both or [like.newempty((slices, n)) if want else None for want in wanted]
+    both = like.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
+    slopes = both or [like.new_empty((slices, n)) if want else None for want in wanted]
     arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
     _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, like, slices, *arguments)
     return Matched(scores, *slopes)
@@ -206,7 +206,7 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
         return Matched(scores, x_slopes, y_slopes)
     parts = -(-n // _RANKS_A_PART)
     sums = empty(x.keys, (slices, parts), "float64")
-    x_slopes = x.keys.newempty((slices, n)) if wanted[0] else None
+    x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
     # A point of the smaller cloud collects from several of the other.
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
     y_slopes = fill((slices, m)) if wanted[1] else None
@@ -217,7 +217,7 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
 
 def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
     """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
-    px, py = x.newempty((theta.shape[0], x.shape[0])), x.newempty((theta.shape[0], y.shape[0]))
+    px, py = x.new_empty((theta.shape[0], x.shape[0])), x.new_empty((theta.shape[0], y.shape[0]))
     _launch_project(x, y, theta, px, py)
     return px, py
 
