@@ -139,7 +139,7 @@ CONTROL = (Contender(library="control"), NUMPY)
 
 
 def full_problems(n_cores: int) -> list[Problem]:
-    """The problems of the issue's table, and how time grows around them."""
+    """The problems of the targets, and how time grows around them."""
     rows = [(256, 128, 128), (1000, 50, 500), (10**4, 64, 500), (10**5, 16, 100), (10**6, 3, 50)]
     pw = Problem(group="projected", n=2000, dim=64, n_directions=200, task="projected", contenders=PROJECTED)
     threads = Problem(group="threads", n=10**4, dim=32, n_directions=128, contenders=ONE_PATH)

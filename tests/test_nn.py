@@ -40,7 +40,7 @@ def whole_step(cuda_device, monkeypatch):
     if cuda_device == "cpu":
         bridge_torch(monkeypatch, False)
         monkeypatch.setattr(nn.SlicedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
-        for refusal in ("cuda_refusal", "large_block_refusal"):
+        for refusal in ("cuda_refusal", "room_refusal"):
             monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
     taken, kernels = [], nn.sliced_loss
 
@@ -533,7 +533,7 @@ def test_whole_projected_steps(rng, options, n, cuda_device, device, monkeypatch
     if cuda_device == "cpu":
         bridge_torch(monkeypatch, False)
         monkeypatch.setattr(nn.ProjectedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
-        for refusal in ("cuda_refusal", "large_block_refusal"):
+        for refusal in ("cuda_refusal", "room_refusal"):
             monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
     loss = nn.ProjectedWassersteinLoss(COUNT, seed=SEED, **options).to(cuda_device)
     sampler = IID() if "directions" in options else Orthogonal()
@@ -545,6 +545,72 @@ def test_whole_projected_steps(rng, options, n, cuda_device, device, monkeypatch
     doubled, other = (torch.cat([a, a]) for a in (x, y))
     again = torch.cat([x[shuffled], x[shuffled]])
     assert torch.equal(loss(doubled, other, rng=1), loss(again, other, rng=1))
+
+
+def test_whole_steps_have_no_second_derivative(rng, whole_step):
+    """It is refused with a word, and only if somebody asks for it."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20).requires_grad_(), points(rng, whole_step, 20)
+    (gradient,) = torch.autograd.grad(loss(x, y), x, create_graph=True)
+    assert gradient.requires_grad
+    with pytest.raises(RuntimeError, match="first derivatives"):
+        gradient.pow(2).sum().backward()
+
+
+def test_whole_steps_follow_the_number_of_directions(rng, whole_step):
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    loss.n_directions = 3
+    expected, _ = plain("sliced", x, y, drawn(1, count=3))
+    assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_whole_steps_on_directions_of_other_types(rng, dtype, whole_step):
+    """Rounding to half precision changes their length, which is set right again."""
+    theta = drawn(0).float()
+    loss = nn.SlicedWassersteinLoss(directions=theta, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    loss.to(dtype)
+    rounded = torch.nn.functional.normalize(theta.to(dtype).double(), dim=1)
+    expected, _ = plain("sliced", x, y, rounded)
+    assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_on_directions_that_take_turns(rng, whole_step):
+    """New tensors may lie where old ones did: what was worked out from those must not be taken for theirs."""
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss = nn.SlicedWassersteinLoss(directions=drawn(0).float()).to(whole_step)
+    for step in range(4):
+        theta = drawn(step)
+        loss.theta = theta.float().to(whole_step)
+        expected, _ = plain("sliced", x, y, theta)
+        assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_in_inference_mode(rng, whole_step, monkeypatch):
+    """A first call there leaves nothing behind that training could not use."""
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 20)
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
+    x = points(rng, whole_step, 20).requires_grad_()
+    with torch.inference_mode():
+        value = loss(x)
+    again = loss(x)
+    again.backward()
+    assert torch.equal(again.detach(), value.clone())
+    assert x.grad.isfinite().all()
+
+
+def test_what_is_kept_is_not_saved(rng, whole_step, monkeypatch):
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 500)
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y, seed=SEED).to(whole_step)
+    before = len(pickle.dumps(loss))
+    loss(points(rng, whole_step, 500))
+    assert len(pickle.dumps(loss)) < 1.1 * before
 
 
 @pytest.mark.parametrize("memory", ["1GB", 2000, 1])
@@ -580,13 +646,20 @@ def test_whole_steps_of_one_loss_on_several_sizes(rng, whole_step):
 def test_whole_steps_on_given_directions(rng, dtype, whole_step):
     """Of any type; and after other ones were loaded."""
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
-    theta = drawn().to(dtype)
+    theta, other = drawn().to(dtype), drawn(1).to(dtype)
+
+    def meant(theta):
+        # Rounding to half precision changes their length, which is set right again.
+        return (
+            torch.nn.functional.normalize(theta.double(), dim=1) if dtype == torch.float16 else theta.double()
+        )
+
     loss = nn.SlicedWassersteinLoss(directions=theta).to(whole_step)
     for _ in range(2):
-        assert_same_step(loss, "sliced", x, y, theta.double())
-    loss.load_state_dict({**loss.state_dict(), "theta": drawn(1).to(dtype)})
-    assert_same_step(loss, "sliced", x, y, drawn(1).to(dtype).double())
-    assert_same_step(loss.double(), "sliced", x, y, drawn(1).to(dtype).double())
+        assert_same_step(loss, "sliced", x, y, meant(theta))
+    loss.load_state_dict({**loss.state_dict(), "theta": other})
+    assert_same_step(loss, "sliced", x, y, meant(other))
+    assert_same_step(loss.double(), "sliced", x, y, other.double())
 
 
 @pytest.mark.parametrize("given", [True, False])

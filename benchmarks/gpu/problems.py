@@ -18,7 +18,7 @@ PLAN = Plan(
     once_over_s=math.inf,
     fill_caches=False,
 )
-"""Short turns: the machine may be lent for minutes. The first call compiles, so it is never the one timed."""
+"""Short turns keep the run to a few minutes. The first call compiles, so it is never the one timed."""
 SMOKE_PLAN = replace(PLAN, rounds=1, turn_s=0.002, turn_calls=2)
 
 LOSS = Contender(library="orthoslice", arrays="torch", form="loss")
@@ -54,7 +54,7 @@ def sizes(powers: Iterable[int], others: Iterable[int] = ()) -> list[tuple[int, 
 
 
 def full_problems() -> list[Problem]:
-    """The problems of the issue's tables."""
+    """The problems that targets are stated for, and those around them."""
     return _problems(
         SIZES,
         small=SMALL,

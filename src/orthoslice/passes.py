@@ -28,7 +28,7 @@ from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import draw_blocks
-from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.pricing import Draw, Priced
 from orthoslice.result import Layout
 from orthoslice.scores import Score
@@ -172,7 +172,8 @@ class Passes:
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
         uniform = x.weights is None and y.weights is None
         on_host = isinstance(x.points, np.ndarray)
-        has_kernels = on_host or (uniform and cuda_refusal(x.points) is None)
+        fits = x.batch == y.batch and max(x.n, y.n) <= LONGEST_CUDA_ROW
+        has_kernels = on_host or (uniform and fits and cuda_refusal(x.points) is None)
         if not self.score.breaks_ties and (uniform or has_kernels):
             per_row = batch * narrow * (x.n + y.n) * (8 if any(self.wanted) else 3)
             if not has_kernels:

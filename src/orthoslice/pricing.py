@@ -31,7 +31,7 @@ from orthoslice.coupling import (
     rank_pairs,
 )
 from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_COLUMN, LONGEST_ON_CHIP, LONGEST_SIMD, rows_refusal, triton_refusal
+from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
@@ -118,8 +118,8 @@ def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
 
 
 def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
-    if max(px.shape[-1], py.shape[-1]) > LONGEST_ON_CHIP:
-        return f"it takes rows of at most {LONGEST_ON_CHIP} points"
+    if max(px.shape[-1], py.shape[-1]) > LONGEST_TRITON_ROW:
+        return f"it takes rows of at most {LONGEST_TRITON_ROW} points"
     if px.shape[:-1] != py.shape[:-1]:
         return "it takes rows that need no broadcasting"
     return triton_refusal(px, py)

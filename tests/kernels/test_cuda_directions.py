@@ -11,7 +11,7 @@ from orthoslice.arrays.stream import PRICES
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
 from orthoslice.directions.drawing import draw_blocks
 from orthoslice.kernels.cuda import directions as cuda_directions
-from orthoslice.kernels.cuda.directions import large_block_refusal, orthonormal_rows, unit_rows
+from orthoslice.kernels.cuda.directions import orthonormal_rows, room_refusal, unit_rows
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
@@ -135,9 +135,11 @@ def test_signs_and_order_are_kept(cuda_device):
 
 
 def test_blocks_that_do_not_fit_on_a_chip(monkeypatch):
-    monkeypatch.setattr(cuda_directions, "_most_shared_bytes", lambda device: 227 * 1024)
-    assert large_block_refusal(0, 128, 128) is None
-    assert "fit on a chip" in large_block_refusal(0, 256, 256)
+    monkeypatch.setattr(cuda_directions, "most_shared_bytes", lambda device: 227 * 1024)
+    for rows, dim in ((128, 128), (None, 128 * 128)):
+        assert room_refusal(0, rows, dim) is None
+    for rows, dim in ((256, 256), (None, 3 * 128 * 128)):
+        assert "fit on a chip" in room_refusal(0, rows, dim)
 
 
 def test_refusals(stream):

@@ -17,7 +17,6 @@ from orthoslice.kernels.cuda.rows import (
     Matched,
     add_up,
     finish_step,
-    gather_slopes,
     match_points,
     match_rows,
     match_sorted,
@@ -37,8 +36,8 @@ WANTED = [(True, True), (True, False), (False, True), (False, False)]
 @pytest.fixture
 def small_chip(monkeypatch):
     """Rows above 100 are long, and dealt to buckets of about 200 that a block of 512 sorts."""
-    monkeypatch.setattr(cuda_rows, "LONGEST_ON_CHIP", 100)
-    monkeypatch.setattr(cuda_rows, "_BUCKET", 200)
+    monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
+    monkeypatch.setattr(cuda_rows, "BUCKET", 200)
     monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
 
 
@@ -159,14 +158,14 @@ def test_long_rows_are_sorted(rng, make, n, places, cuda_device):
 @pytest.mark.parametrize("places", [False, True])
 def test_more_buckets_than_threads(rng, places, cuda_device, monkeypatch):
     """Most of them are empty, since a sample of a block's size cannot tell so many apart."""
-    monkeypatch.setattr(cuda_rows, "_BUCKET", 2)
+    monkeypatch.setattr(cuda_rows, "BUCKET", 2)
     assert_sorted(as_rows(spread(rng, 2, 1000), cuda_device), places)
 
 
 @pytest.mark.usefixtures("small_chip")
 @pytest.mark.parametrize("places", [False, True])
 def test_one_bucket(rng, places, cuda_device, monkeypatch):
-    monkeypatch.setattr(cuda_rows, "_BUCKET", 300)
+    monkeypatch.setattr(cuda_rows, "BUCKET", 300)
     assert_sorted(as_rows(spread(rng, 2, 257), cuda_device), places)
 
 
@@ -338,7 +337,6 @@ def test_slopes_are_gathered(rng, sides, n, m, dim, cuda_device):
     scores = torch.ones(5, dtype=torch.float64, device=cuda_device)
     step = torch.zeros((), dtype=torch.int64, device=cuda_device)
     expected = torch.cat([s.double().T @ theta.double() for s in slopes if s is not None])
-    assert_rounded(gather_slopes(Matched(None, *slopes), theta.contiguous()), expected, np.float32, 5)
     total, again = finish_step(Matched(scores, *slopes), theta.contiguous(), step)
     assert_rounded(again, expected, np.float32, 5)
     assert total.item() == 5
@@ -428,3 +426,15 @@ def test_only_tensors_on_a_gpu_are_taken():
         long = host[:, :1].expand(2, LONGEST_CUDA_ROW + 1)
         with operation.using("cuda"), pytest.raises(TypeError, match=f"at most {LONGEST_CUDA_ROW} points"):
             operation(host, long, *rest)
+
+
+def test_chips_with_less_room(monkeypatch):
+    """What a row needs on chip, and what dealing it out needs, is no more than there is."""
+    for room, longest in ((227 * 1024, 16384), (99 * 1024, 8192)):
+        monkeypatch.setattr(cuda_rows, "most_shared_bytes", lambda device, room=room: room)
+        cuda_rows.longest_on_chip.cache_clear()
+        assert cuda_rows.longest_on_chip(0) == longest
+    cuda_rows.longest_on_chip.cache_clear()
+    shape = cuda_rows.Shape(*cuda_rows._BUCKET_SHAPE, places=True)
+    _, words = cuda_rows._compiled_for("buckets", shape)
+    assert 4 * (words + cuda_rows._RULED + 3 * (LONGEST_CUDA_ROW // cuda_rows.BUCKET)) <= 99 * 1024

@@ -120,13 +120,16 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
     return jax.jit(primal) if compilable else primal
 
 
+def first_derivative(gradient: Array, *inputs: Array) -> Array:
+    """A torch gradient by these inputs that says so when somebody differentiates it."""
+    return _first_derivative().apply(gradient, *inputs)
+
+
 @functools.cache
-def _torch_function() -> Any:
+def _first_derivative() -> Any:
     torch = sys.modules["torch"]
 
     class FirstDerivative(torch.autograd.Function):  # type: ignore[misc, name-defined]
-        """Hands a gradient on, and says so when somebody differentiates it."""
-
         @staticmethod
         def forward(ctx: Any, gradient: Any, *inputs: Any) -> Any:
             return gradient.clone()
@@ -136,6 +139,13 @@ def _torch_function() -> Any:
             raise RuntimeError(
                 "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
             )
+
+    return FirstDerivative
+
+
+@functools.cache
+def _torch_function() -> Any:
+    torch = sys.modules["torch"]
 
     class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -154,7 +164,7 @@ def _torch_function() -> Any:
             pulled = []
             for a, gradient, axes in zip(inputs, gradients, ctx.trailing, strict=True):
                 if gradient is not None and torch.is_grad_enabled():
-                    gradient = FirstDerivative.apply(gradient, *(i for i in inputs if i is not None))
+                    gradient = first_derivative(gradient, *(i for i in inputs if i is not None))
                 pulled.append(
                     None if gradient is None else _pull_back(cotangent, gradient, a.shape, axes).to(a.dtype)
                 )

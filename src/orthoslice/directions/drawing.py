@@ -10,7 +10,7 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.kernels.cuda import cuda_refusal
-from orthoslice.kernels.cuda.directions import large_block_refusal
+from orthoslice.kernels.cuda.directions import room_refusal
 
 draw_blocks = Operation("draw_blocks")
 """draw_blocks(sampler, stream, first, count, rows, dim, dtype, purpose, step) -> Directions.
@@ -44,10 +44,9 @@ def _cuda_refusal(
         return "it takes independent and orthogonal directions"
     if str(dtype) != "torch.float32":
         return "it draws float32"
-    refusal = cuda_refusal(*stream, dtype="int32")
-    if refusal is None and isinstance(sampler, Orthogonal):
-        return large_block_refusal(stream.high.get_device(), rows, dim)
-    return refusal
+    return cuda_refusal(*stream, dtype="int32") or room_refusal(
+        stream.high.get_device(), None if isinstance(sampler, IID) else rows, dim
+    )
 
 
 @draw_blocks.row("cuda", _cuda_refusal)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import abc
 import operator
 import secrets
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from orthoslice.arrays import DIRECTIONS, STEPS, Stream, full_precision
 from orthoslice.cloud import Cloud
-from orthoslice.directions import IID, Given, Orthogonal, Sampler
+from orthoslice.directions import IID, Given, Orthogonal
 from orthoslice.directions.drawing import draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels import triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
-from orthoslice.kernels.cuda.loss import projected_loss, sliced_loss, sort_target
+from orthoslice.kernels.cuda.loss import is_target_worth_sorting, projected_loss, sliced_loss, sort_target
+from orthoslice.nn._steps import Kept, Plan, WithGradients
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
@@ -33,17 +33,6 @@ _MOST_PLANS = 256
 
 # What the kernels for a whole step take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
-
-
-class _Plan(NamedTuple):
-    """How clouds of one shape get their directions at every step."""
-
-    theta: torch.Tensor | None
-    """The directions, where they stay the same."""
-    draw: Any
-    sampler: Sampler
-    blocks: tuple[Any, ...]
-    n_directions: int
 
 
 class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
@@ -71,7 +60,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._sampler = None if given else sampler
         self._score = score
         self._has_target = target is not None
-        self._plans: dict[Any, _Plan | None] = {}
+        self._forget()
         self.register_buffer("theta", directions.detach() if given else None)
         self.register_buffer("target", target.detach() if self._has_target else None, persistent=False)
         key = Stream.from_seed(secrets.randbits(64) if seed is None else _check_seed("seed", seed), np.zeros(1))
@@ -107,17 +96,15 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         # Looked up, not worked out: for small clouds the host is what takes time.
-        shape: tuple[Any, ...] = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device)
-        if self._sampler is None:
-            # Given directions change with the module's type, and when a state is loaded.
-            shape += (self.theta.data_ptr(), self.theta._version)  # type: ignore[union-attr]
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, self.n_directions)
         plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
         if plan is None:
             return self._value_in_general(x, y, rng)
         # Half precision is summed in single precision.
         x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
-        theta, step = plan.theta, self.step if rng is None else None
-        if theta is None:
+        if plan.sampler is None:
+            theta, step = self._checked_theta.of(_checked_rows, self.theta), self.step if rng is None else None
+        else:
             stream, step = self._key(x, rng)
             theta = plan.draw(plan.sampler, stream, *plan.blocks, step).theta
             if theta.shape[0] > plan.n_directions:
@@ -128,7 +115,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 return self._whole_step(x, y, theta, wanted, step)
 
         if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-            value: torch.Tensor = _WithGradients.apply(run, x, y)
+            value: torch.Tensor = WithGradients.apply(run, x, y)
             return value
         return run(x, y, (False, False))[0]
 
@@ -138,21 +125,19 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     ) -> tuple[Any, Any]:
         """Value and wanted gradients by kernels of the device, which also move the step on."""
 
-    def _make_plan(self, shape: Any, x: Any, y: Any) -> _Plan | None:
+    def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
         """How to make a whole step on the device, or None where the public function must do it."""
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            sampler = self._sampler
-            if sampler is None:
-                sampler = check_directions(self.theta.float(), Cloud(x.detach().float()))  # type: ignore[union-attr]
-            count, dim = self.n_directions, x.shape[1]
-            sampler, layout = plan_layout(sampler, count, dim, self._score, self.p, adaptive=False)
-            blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
-            draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
-            theta = sampler.theta if isinstance(sampler, Given) else None
-            plan = _Plan(theta, draw, sampler, blocks, layout.n_directions)
+            plan = Plan(None, None, (), 0)
+            if self._sampler is not None:
+                count, dim = self.n_directions, x.shape[1]
+                sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
+                blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
+                draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
+                plan = Plan(draw, sampler, blocks, layout.n_directions)
         self._plans[shape] = plan
         return plan
 
@@ -162,6 +147,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return "it takes independent, orthogonal or given directions"
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
             return "it takes two clouds of points"
+        if self.theta is not None and (self.theta.ndim != 2 or self.theta.shape[1] != x.shape[1]):
+            return "it takes directions of the clouds' dimension"
         if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
             return "it takes single and half precision"
         if not x.device == y.device == self.step.device:
@@ -184,7 +171,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             x,
             y,
             p=self.p,
-            directions=self.theta if self._sampler is None else self._sampler,
+            directions=_wide(self.theta) if self._sampler is None else self._sampler,
             n_directions=self.n_directions,
             rng=stream,
             memory=self.memory,
@@ -210,6 +197,20 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 "Move the loss there: `loss.to(x.device)`."
             )
 
+    def _forget(self) -> None:
+        """What is kept from step to step holds for tensors that are where they were."""
+        self._plans: dict[Any, Plan | None] = {}
+        self._checked_theta, self._sorted_target = Kept(), Kept()
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        moved = super()._apply(*args, **options)
+        self._forget()
+        return moved
+
+    def __getstate__(self) -> dict[str, Any]:
+        fresh = {"_plans": {}, "_checked_theta": Kept(), "_sorted_target": Kept()}
+        return {**self.__dict__, **fresh}
+
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
         return f"n_directions={self.n_directions}, p={self.p:g}, directions={directions}"
@@ -234,7 +235,7 @@ class SlicedWassersteinLoss(_Loss):
         `(slices, dim)`, which are then the same at every step.
     target
         A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. Where the directions
-        stay the same too, a GPU projects and sorts it only once.
+        stay the same too, a GPU projects and sorts it only once, unless that is slower.
     seed
         An integer, for runs that can be repeated; None draws one. Key and step are buffers: they move with the
         module and are saved in its `state_dict`, so that a run that is taken up again goes on where it was.
@@ -263,7 +264,6 @@ class SlicedWassersteinLoss(_Loss):
         memory: int | str = "512MB",
     ) -> None:
         super().__init__(n_directions, p, directions, target, seed, memory, Sliced())
-        self._sorted_target: Any = None
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return sliced_wasserstein(x, y, **options)
@@ -276,47 +276,10 @@ class SlicedWassersteinLoss(_Loss):
     def _whole_step(
         self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
     ) -> tuple[Any, Any]:
-        target = self._target_on(theta) if self._has_target and self._sampler is None else None
+        target = None
+        if self._has_target and self._sampler is None and is_target_worth_sorting(x, y, theta):
+            target = self._sorted_target.of(lambda y, theta: sort_target(y.float(), theta), self.target, theta)
         return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
-
-    def _target_on(self, theta: torch.Tensor) -> Any:
-        """The target projected and sorted: again only if somebody changed it or the directions."""
-        target = self.target
-        assert target is not None
-        # Held, so that no other tensor can come to lie where they are.
-        now = (id(target), target._version, id(theta), theta._version)
-        if self._sorted_target is None or self._sorted_target[0] != now:
-            self._sorted_target = now, (target, theta), sort_target(target.float(), theta)
-        return self._sorted_target[2]
-
-
-class _WithGradients(torch.autograd.Function):  # type: ignore[misc]
-    """A value whose gradients were worked out on the way forward."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Any, x: Any, y: Any) -> Any:
-        value, gradient = run(x, y, ctx.needs_input_grad[1:])
-        ctx.save_for_backward(gradient)
-        ctx.n = x.shape[0]
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Any) -> Any:
-        # Nobody asks for a second derivative in a plain training step, and asking whether takes time.
-        pull_back = _pull_back_once if torch.is_grad_enabled() else _pull_back
-        return None, *pull_back(ctx, cotangent)
-
-
-def _pull_back(ctx: Any, cotangent: Any) -> tuple[Any, Any]:
-    (gradient,) = ctx.saved_tensors
-    pulled = cotangent * gradient
-    _, wanted_x, wanted_y = ctx.needs_input_grad
-    if wanted_x and wanted_y:
-        return pulled[: ctx.n], pulled[ctx.n :]
-    return (pulled, None) if wanted_x else (None, pulled)
-
-
-_pull_back_once = once_differentiable(_pull_back)
 
 
 class ProjectedWassersteinLoss(_Loss):
@@ -328,7 +291,7 @@ class ProjectedWassersteinLoss(_Loss):
     Parameters
     ----------
     n_directions, p, directions, target, seed, memory
-        As in :class:`SlicedWassersteinLoss`.
+        As in :class:`SlicedWassersteinLoss`; a target is not sorted beforehand.
     cost
         How couplings are priced; as in :func:`orthoslice.projected_wasserstein`.
 
@@ -370,6 +333,21 @@ class ProjectedWassersteinLoss(_Loss):
         self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
     ) -> tuple[Any, Any]:
         return projected_loss(x, y, theta, self.p, wanted, self.memory, step)
+
+
+def _wide(theta: Any) -> torch.Tensor:
+    """Given directions in single precision at least; rounding to half precision has changed their length."""
+    if theta.dtype not in (torch.float16, torch.bfloat16):
+        return theta
+    return torch.nn.functional.normalize(theta.float(), dim=-1)
+
+
+def _checked_rows(theta: torch.Tensor) -> torch.Tensor:
+    """Given directions as the kernels take them, with NaN for rows that are not of unit length."""
+    wide = _wide(theta).float()
+    checked = check_directions(wide, Cloud(wide[:1]))
+    assert isinstance(checked, Given)
+    return checked.theta
 
 
 def _check_tensor(name: str, points: Any) -> None:

@@ -1,12 +1,14 @@
 """CUDA C++ kernels, compiled when first used for tensors on an NVIDIA GPU, and kept on disk.
 
-NVRTC, NVIDIA's compiler as a library, and its Python bindings come with CUDA builds of PyTorch: no toolkit is
-needed. What is compiled goes to ``$ORTHOSLICE_CACHE_DIR``, by default ``~/.cache/orthoslice``; a directory that
-cannot be written to means compiling again in every process.
+NVRTC, NVIDIA's compiler as a library, comes with CUDA builds of PyTorch, and with newer ones so do its Python
+bindings (the package ``cuda-bindings``): no toolkit is needed. What is compiled goes to a folder, by default
+``~/.cache/orthoslice`` and otherwise ``$ORTHOSLICE_CACHE_DIR``; one that cannot be used means compiling again
+in every process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,14 +50,21 @@ __device__ __forceinline__ void multiply_add(double& c0, double& c1, double a, d
 }
 """
 
-LONGEST_CUDA_ROW = 3584 * 2048
+BUCKET = 3584
+"""Numbers that a bucket of a long row holds on average: less than half of what a block sorts."""
+
+LONGEST_CUDA_ROW = BUCKET * 2048
 """Longer rows would be dealt to more buckets than a block has room for."""
 
 # Warp-wide maxima and matrix products of double precision came with Ampere.
 _LEAST_CAPABILITY = (8, 0)
 
-# A block may use this much shared memory without asking.
+# A block may use this much shared memory without asking, and on every GPU taken here this much if it asks.
 _FREE_SHARED_BYTES = 48 * 1024
+_SHARED_BYTES = 99 * 1024
+
+# The driver's word for a thread that talks to no device.
+_NO_CONTEXT = 201
 
 
 class Program(NamedTuple):
@@ -92,8 +102,10 @@ class Kernel(NamedTuple):
             a if type(a) is int or type(a) is float else 0 if a is None else a.data_ptr() for a in arguments
         ]
         packed.layout.pack_into(packed.room, 0, *values)
-        start = compiled_kernel(self.name, program, like.get_device())
-        start(grid, threads, shared_bytes, current_stream(like), packed)
+        device = like.get_device()
+        start = compiled_kernel(self.name, program, device)
+        with on_device(device):
+            start(grid, threads, shared_bytes, current_stream(like), packed)
 
 
 class _Rooms(threading.local):
@@ -104,6 +116,20 @@ class _Rooms(threading.local):
 
 
 _rooms = _Rooms()
+
+
+@functools.cache
+def most_shared_bytes(device: int) -> int:
+    """Shared memory that a block may have on a device; as much as it likes in host memory."""
+    if device < 0:
+        return 1 << 30
+    known = sys.modules["torch"].cuda.get_device_properties(device)
+    return int(getattr(known, "shared_memory_per_block_optin", _SHARED_BYTES))
+
+
+def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
+    """Memory beside a tensor, of a type by its name."""
+    return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
 
 
 def cuda_refusal(*arrays: Any, dtype: str = "float32") -> str | None:
@@ -135,6 +161,18 @@ def device_refusal(device: int) -> str | None:
     return None
 
 
+_NOTHING = contextlib.nullcontext()
+
+
+def on_device(device: int) -> AbstractContextManager[Any]:
+    """Have the driver talk to a device, if it does not already: streams are numbered for each apart."""
+    torch = sys.modules["torch"]
+    if device < 0 or torch._C._cuda_getDevice() == device:
+        return _NOTHING
+    guard: AbstractContextManager[Any] = torch.cuda.device(device)
+    return guard
+
+
 def current_stream(like: Any) -> int:
     """The stream that torch would use next for a tensor beside `like`."""
     import torch
@@ -148,20 +186,38 @@ def compiled_kernel(name: str, program: Program, device: int) -> Launch:
     from cuda.bindings import driver
 
     function = _checked(driver.cuModuleGetFunction(_module(program, device), name.encode()))
-    handle, start_kernel = int(function), _launch_function()
+    handle, start_kernel, lock = int(function), _launch_function(), threading.Lock()
     allowed = _FREE_SHARED_BYTES
 
-    def start(grid: int, threads: int, shared_bytes: int, stream: int, packed: Packed) -> None:
+    def allow(shared_bytes: int) -> None:
         nonlocal allowed
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        with lock:
+            if shared_bytes > allowed:
+                _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
+                allowed = shared_bytes
+
+    def start(grid: int, threads: int, shared_bytes: int, stream: int, packed: Packed) -> None:
         if shared_bytes > allowed:
-            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
-            allowed = shared_bytes
-        status = start_kernel(handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, None, packed.extra)
+            allow(shared_bytes)
+        rest = (grid, 1, 1, threads, 1, 1, shared_bytes, stream, None, packed.extra)
+        status = start_kernel(handle, *rest)
+        if status == _NO_CONTEXT:
+            # A thread that has not met the driver yet, though torch served it memory that it had.
+            _bind(device)
+            status = start_kernel(handle, *rest)
         if status:
             raise RuntimeError(f"CUDA refused to start `{name}`: {driver.CUresult(status)!r}.")
 
     return start
+
+
+def _bind(device: int) -> None:
+    """Have this thread talk to the context of a device that torch shares with everybody."""
+    from cuda.bindings import driver
+
+    context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(device))))
+    _checked(driver.cuCtxSetCurrent(context))
 
 
 @functools.cache
@@ -179,8 +235,8 @@ def _module(program: Program, device: int) -> Any:
     from cuda.bindings import driver
 
     with torch.cuda.device(device):
-        # The driver loads into the current context, which torch makes with its first allocation.
-        torch.empty(1, device="cuda")
+        # The driver loads into the context that the thread talks to.
+        _bind(device)
         code = _machine_code(program, torch.cuda.get_device_capability(device))
         return _checked(driver.cuModuleLoadData(code))
 
@@ -193,9 +249,9 @@ def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
     headers = {path.name: path.read_text() for path in sorted(program.path.parent.glob("*.cuh"))}
     version = _checked(nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()
-    stored = _cache_directory() / f"{key}.cubin"
-    if stored.is_file():
-        return stored.read_bytes()
+    kept = _find(f"{key}.cubin")
+    if kept is not None:
+        return kept
     texts, names = ([text.encode() for text in part] for part in (headers.values(), headers.keys()))
     name = program.path.name.encode()
     compiler = _checked(nvrtc.nvrtcCreateProgram(source.encode(), name, len(names), texts, names))
@@ -206,7 +262,8 @@ def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
         raise RuntimeError(f"{program.path.name} could not be compiled with {options}:\n{log.decode()}")
     code: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(compiler))
     _checked(nvrtc.nvrtcGetCUBIN(compiler, code))
-    _keep(stored, code)
+    nvrtc.nvrtcDestroyProgram(compiler)
+    _keep(f"{key}.cubin", code)
     return code
 
 
@@ -215,15 +272,26 @@ def _cache_directory() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "orthoslice"
 
 
-def _keep(path: Path, code: bytes) -> None:
-    """Store what was compiled, whole or not at all: other processes may be doing the same."""
+# What cannot be read or written, for whatever reason, is compiled again: no home, no permission, no room.
+_UNUSABLE = (OSError, RuntimeError)
+
+
+def _find(name: str) -> bytes | None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(code)
-        Path(file.name).replace(path)
-    except OSError:
-        return
+        return (_cache_directory() / name).read_bytes() or None
+    except _UNUSABLE:
+        return None
+
+
+def _keep(name: str, code: bytes) -> None:
+    """Store what was compiled, whole or not at all: other processes may be doing the same."""
+    with contextlib.suppress(*_UNUSABLE):
+        folder = _cache_directory()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as draft:
+            path = Path(draft) / name
+            path.write_bytes(code)
+            path.replace(folder / name)
 
 
 def _checked(answer: Any) -> Any:

@@ -1,8 +1,8 @@
 // Rows that do not fit on a chip: dealt to buckets that do, whose borders come from a sorted sample of the row.
+//
+// Compiled with RULED defined too, the number of cells between the borders of a row.
 
 #include "on_chip.cuh"
-
-constexpr int RULED = 1024;  // cells between the borders of a row
 
 // Where a number lies between the borders of its row: monotone, so that borders in lower cells are reached and
 // those in higher cells are not. Numbers that cannot be told go to the last cell.

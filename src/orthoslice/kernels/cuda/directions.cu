@@ -1,14 +1,14 @@
 // Directions drawn where they are used: a counter-based stream of random numbers, and Haar blocks from it.
 //
+// Compiled with the numbers of threads defined, DRAWERS of blocks that draw and THREADS of those that make rows
+// orthonormal; with PANEL, the rows that are made so at once; and with SMALL, the width of small tables, which keeps
+// loads of tiles free of conflicts if it is four more than a multiple of 16.
+//
 // The numbers are those of `orthoslice.arrays.stream`, and the blocks those of `Orthogonal`, to rounding.
 
 typedef unsigned int u32;
 
-constexpr int DRAWERS = 128;  // threads of a block that draws
-constexpr int THREADS = 512;  // threads of a block that makes rows orthonormal
 constexpr int WARPS = THREADS / 32, PARTS = WARPS / 4;
-constexpr int PANEL = 16;  // rows that are made orthonormal at once
-constexpr int SMALL = 20;  // width of small tables; four more than a multiple of 16 keeps loads of tiles free of conflicts
 
 struct Words {
     u32 high, low;

@@ -5,45 +5,43 @@ The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of 
 
 from __future__ import annotations
 
-import functools
-import sys
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program
+from orthoslice.kernels.cuda import Kernel, Program, empty, most_shared_bytes
 
-_PROGRAM = Program("directions")
-_DRAWERS = 128
-_THREADS = 512
+_DRAWERS, _THREADS, _PANEL, _SMALL = 128, 512, 16, 20
+_PROGRAM = Program(
+    "directions", (("DRAWERS", _DRAWERS), ("THREADS", _THREADS), ("PANEL", _PANEL), ("SMALL", _SMALL))
+)
 
 _DRAW_NORMALS = Kernel("draw_normals", "PPPiiiiiiP")
 _DRAW_UNIT_ROWS = Kernel("draw_unit_rows", "PPPiiiiP")
 _ORTHONORMALISE = Kernel("orthonormalise", "PiiiP")
 
 
-def large_block_refusal(device: int, rows: int, dim: int) -> str | None:
-    """Why a block of `rows` orthonormal rows cannot be made on chip, or None if it can."""
-    fits = _orthonormalise_bytes(rows, dim) <= _most_shared_bytes(device)
-    return None if fits else "it takes blocks that fit on a chip"
+def room_refusal(device: int, rows: int | None, dim: int) -> str | None:
+    """Why `rows` orthonormal rows, or one unit row where that is None, do not fit on a chip, or None if so."""
+    needed = _unit_row_bytes(dim) if rows is None else _orthonormalise_bytes(rows, dim)
+    return None if needed <= most_shared_bytes(device) else "it takes blocks that fit on a chip"
 
 
-@functools.cache
-def _most_shared_bytes(device: int) -> int:
-    return int(sys.modules["torch"].cuda.get_device_properties(device).shared_memory_per_block_optin)
+def _unit_row_bytes(dim: int) -> int:
+    return 8 * (dim + 1 + _DRAWERS // 32)
 
 
 def _orthonormalise_bytes(rows: int, dim: int) -> int:
     """Shared memory that a block of `rows` orthonormal rows takes while it is made."""
-    padded, columns = -(-rows // 16) * 16, -(-dim // 8) * 8
+    padded, columns = -(-rows // _PANEL) * _PANEL, -(-dim // 8) * 8
     width = -(-columns // 16) * 16 + 4
-    parts = _THREADS // 128
-    return 8 * (padded * width + padded * 20 + (parts + 1) * 16 * 20 + 32)
+    tables = (_THREADS // 128 + 1) * _PANEL * _SMALL
+    return 8 * (padded * (width + _SMALL) + tables + 32)
 
 
 def unit_rows(stream: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
     """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
-    out = _empty(stream[0], (count, dim), "float32")
+    out = empty(stream[0], (count, dim), "float32")
     key = (*stream, step, steps, first, purpose)
-    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _DRAWERS, 8 * (dim + 1 + _DRAWERS // 32), *key, dim, out)
+    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _DRAWERS, _unit_row_bytes(dim), *key, dim, out)
     return out
 
 
@@ -52,17 +50,13 @@ def orthonormal_rows(
 ) -> Any:
     """The first `total` rows of orthonormal blocks of `rows` rows from block `first` on, float32."""
     blocks = -(-total // rows)
-    gaussian = _empty(stream[0], (blocks, rows, dim), "float64")
+    gaussian = empty(stream[0], (blocks, rows, dim), "float64")
     pairs = blocks * rows * ((dim + 1) // 2)
     key = (*stream, step, steps, first, purpose)
     _DRAW_NORMALS.launch(
         _PROGRAM, gaussian, -(-pairs // _DRAWERS), _DRAWERS, 0, *key, blocks, rows, dim, gaussian
     )
-    out = _empty(gaussian, (total, dim), "float32")
+    out = empty(gaussian, (total, dim), "float32")
     room = _orthonormalise_bytes(rows, dim)
     _ORTHONORMALISE.launch(_PROGRAM, out, blocks, _THREADS, room, gaussian, rows, dim, total, out)
     return out
-
-
-def _empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
-    return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))

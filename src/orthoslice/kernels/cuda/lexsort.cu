@@ -1,6 +1,7 @@
 // The lexicographic order of points: a sort by the first coordinate, with the others for those that tie.
 
-constexpr int THREADS = 1024;
+// Compiled with THREADS defined.
+
 #include "block.cuh"
 
 // Whether point i comes before point j, whose first coordinates are equal.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program
+from orthoslice.kernels.cuda import Kernel, Program, empty
 
-_PROGRAM = Program("lexsort")
 _THREADS = 1024
+_PROGRAM = Program("lexsort", (("THREADS", _THREADS),))
 _ORDER = Kernel("lexicographic_order", "PiiP")
 
 LONGEST_CLOUD = 8192
@@ -19,6 +18,6 @@ def lexicographic_order(points: Any) -> Any:
     """The order of the points of every cloud of `points (clouds, n, dim)`, int64 `(clouds, n)`."""
     points = points.contiguous()
     clouds, n, dim = points.shape
-    order = points.new_empty((clouds, n), dtype=sys.modules["torch"].int64)
+    order = empty(points, (clouds, n), "int64")
     _ORDER.launch(_PROGRAM, points, clouds, _THREADS, 8 * n, points, n, dim, order)
     return order

@@ -10,11 +10,11 @@ from typing import Any
 
 from orthoslice.kernels.cuda.lexsort import lexicographic_order
 from orthoslice.kernels.cuda.rows import (
-    LONGEST_ON_CHIP,
     Matched,
     Sorted,
     add_up,
     finish_step,
+    longest_on_chip,
     match_points,
     match_projected,
     match_rows,
@@ -55,14 +55,15 @@ def sliced_loss(
     size = -(-slices // parts)
     scores: list[Any] = []
     gradient = None
+    on_chip = n == m <= longest_on_chip(x.get_device())
     for first in range(0, slices, size):
         rows = theta if parts == 1 else theta[first : first + size]
-        if n == m <= LONGEST_ON_CHIP and work <= _PROJECT_INSIDE:
+        if on_chip and work <= _PROJECT_INSIDE:
             matched = match_points(x, y, rows, p, 1 / slices, wanted)
         elif target is not None:
             known = Sorted(target.keys[first : first + size], None)
             matched = match_sorted(sort_rows(rows @ x.T, wanted[0]), known, p, 1 / slices, wanted)
-        elif n == m <= LONGEST_ON_CHIP and work <= _PROJECT_AT_ONCE:
+        elif on_chip and work <= _PROJECT_AT_ONCE:
             matched = match_projected(x, y, rows, p, 1 / slices, wanted)
         else:
             matched = match_rows(rows @ x.T, rows @ y.T, p, 1 / slices, wanted)
@@ -120,6 +121,12 @@ def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
     for side, part in zip(slopes, total.split(sizes), strict=True):
         part.addmm_(side.T, theta, beta=beta)
     return total
+
+
+def is_target_worth_sorting(x: Any, y: Any, theta: Any) -> bool:
+    """Whether a step would use it: small clouds are sorted again faster than they are fetched."""
+    on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
+    return not (on_chip and theta.shape[0] * 2 * x.numel() <= _PROJECT_INSIDE)
 
 
 def sort_target(y: Any, theta: Any) -> Sorted:

@@ -1,9 +1,9 @@
 // What needs no sort: matching rows that are sorted, projecting, and adding up.
+//
+// Compiled with the sizes of blocks and tiles defined: THREADS; DIRECTIONS, PROJECTED and DEPTH of projections; SIDE and
+// GATHERED of gradients.
 
-constexpr int THREADS = 256;
 #include "block.cuh"
-
-constexpr int SIDE = 64, GATHERED = 32;  // a tile of gradients, and the directions that go into it at a time
 
 // floor(i m / n), without the division of long integers.
 __device__ __forceinline__ long long rank_at(long long i, long long n, long long m) {
@@ -64,8 +64,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_up(
     add_up_scores(scores, count, out, step, shared);
 }
 
-constexpr int DIRECTIONS = 64, PROJECTED = 128, DEPTH = 16;  // a tile of projections, and of coordinates at a time
-
 // Four consecutive coordinates of a row, zeros beyond its end.
 __device__ __forceinline__ void load_four(const float* table, long long row, int rows, int column, int dim, float* out) {
 #pragma unroll
@@ -122,12 +120,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
 }
 
 // Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
-// Either may have no points. A launch is saved by adding up the scores on the way, where they are given.
-extern "C" __global__ void __launch_bounds__(THREADS) gather_slopes(
+// Either may have no points. A launch is saved by adding up the scores on the way.
+extern "C" __global__ void __launch_bounds__(THREADS) finish_step(
     const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, float* gradient,
     const double* scores, float* total, long long* step) {
     SHARED(u32, shared);
-    if (scores && blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
+    if (blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
     __syncthreads();
     float *slopes = reinterpret_cast<float*>(shared), *along = slopes + GATHERED * SIDE;
     int x_tiles = (n + SIDE - 1) / SIDE, tiles = x_tiles + (m + SIDE - 1) / SIDE;

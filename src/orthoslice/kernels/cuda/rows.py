@@ -7,29 +7,37 @@ Every kernel stands beside a plain reference: `orthoslice.pricing.sorted_scores`
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any, NamedTuple
 
-from orthoslice.kernels.cuda import Kernel, Program
+from orthoslice.kernels.cuda import BUCKET, Kernel, Program, empty, most_shared_bytes
 
 # Threads of a block and numbers a thread, by capacity.
 _SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
 _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16), (1024, 16))
-LONGEST_ON_CHIP = 16384
 
-# Buckets of long rows hold this many on average and fit as many as a block sorts: more than twice that.
-_BUCKET = 3584
+# Of long rows: the shape of a block that deals them out or sorts a bucket, and cells between the borders.
 _BUCKET_SHAPE = (512, 16)
 _RULED = 1024
 
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
-_GATHER_SIDE = 64
-_GATHER_BYTES = 4 * 2 * 32 * 64
-_PLAIN = Program("plain")
-_PLAIN_THREADS = 256
-_PROJECT_TILE = (64, 128)
-_PROJECT_BYTES = 4 * 16 * (64 + 4 + 128 + 4)
+
+# Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
+# coordinates, directions at a time.
+_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 64, 32
+_PLAIN = Program(
+    "plain",
+    (
+        ("THREADS", _THREADS),
+        ("DIRECTIONS", _DIRECTIONS),
+        ("PROJECTED", _PROJECTED),
+        ("DEPTH", _DEPTH),
+        ("SIDE", _SIDE),
+        ("GATHERED", _GATHERED),
+    ),
+)
+_PROJECT_BYTES = 4 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
+_GATHER_BYTES = 4 * 2 * _GATHERED * _SIDE
 
 _MATCH_ROWS = Kernel("match_rows", "PPPiifdPPP")
 _SORT_ROWS = Kernel("sort_rows", "PiPP")
@@ -39,7 +47,7 @@ _START_BUCKETS = Kernel("start_buckets", "PPi")
 _SORT_BUCKETS = Kernel("sort_buckets", "PPPii")
 _MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
 _PROJECT = Kernel("project", "PPPiiiiPP")
-_GATHER_SLOPES = Kernel("gather_slopes", "PPPiiiiPPPP")
+_FINISH_STEP = Kernel("finish_step", "PPPiiiiPPPP")
 _ADD_UP = Kernel("add_up", "PiPP")
 
 
@@ -66,13 +74,22 @@ class Shape(NamedTuple):
 @functools.cache
 def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     """A program, and the words of shared memory that its kernels sort in."""
-    defines = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
+    defines = [("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places))]
+    if source == "buckets":
+        defines.append(("RULED", _RULED))
     padded = shape.capacity + shape.capacity // 32 + 1
     # Keys and cells, each padded, and room to talk.
-    return Program(source, defines), 2 * padded + 5 * (shape.threads // 32) + 1
+    return Program(source, tuple(defines)), 2 * padded + 5 * (shape.threads // 32) + 1
 
 
 @functools.cache
+def longest_on_chip(device: int) -> int:
+    """How long a row may be to be sorted in one go: blocks of some GPUs have less shared memory than others."""
+    shapes = (Shape(*pair, False) for pair in _SHORT)
+    return max(s.capacity for s in shapes if 4 * _compiled_for("rows", s)[1] <= most_shared_bytes(device))
+
+
+@functools.lru_cache(maxsize=4096)
 def _shape(n: int, places: bool) -> Shape:
     shapes = (Shape(*pair, places) for pair in (_SHORT_WITH_PLACES if places else _SHORT))
     return next(s for s in shapes if s.capacity >= n)
@@ -80,7 +97,7 @@ def _shape(n: int, places: bool) -> Shape:
 
 def _launch_plain(kernel: Kernel, like: Any, grid: int, *arguments: Any, shared_bytes: int = 256) -> None:
     """Start a kernel that sorts nothing."""
-    kernel.launch(_PLAIN, like, grid, _PLAIN_THREADS, shared_bytes, *arguments)
+    kernel.launch(_PLAIN, like, grid, _THREADS, shared_bytes, *arguments)
 
 
 class Sorted(NamedTuple):
@@ -90,31 +107,27 @@ class Sorted(NamedTuple):
     places: Any
 
 
-def _empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
-    return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
-
-
 def sort_rows(rows: Any, places: bool) -> Sorted:
     """Sort every row of `rows (slices, n)`; equal numbers stay in order of their places."""
     rows = rows.contiguous()
     n = rows.shape[1]
-    if n > LONGEST_ON_CHIP:
+    if n > longest_on_chip(rows.get_device()):
         return _sort_long_rows(rows, places)
-    keys, order = _empty(rows, rows.shape, "float32"), _empty(rows, rows.shape, "int32") if places else None
+    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
     _shape(n, places).launch("rows", _SORT_ROWS, rows, rows.shape[0], rows, n, keys, order)
     return Sorted(keys, order)
 
 
 def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     slices, n = rows.shape
-    buckets = -(-n // _BUCKET)
+    buckets = -(-n // BUCKET)
     shape = Shape(*_BUCKET_SHAPE, places)
     tiles = -(-n // shape.capacity)
-    borders = _empty(rows, (slices, max(buckets - 1, 1)), "int32")
-    reached = _empty(rows, (slices, _RULED), "int32")
+    borders = empty(rows, (slices, max(buckets - 1, 1)), "int32")
+    reached = empty(rows, (slices, _RULED), "int32")
     cursors = rows.new_zeros((slices, buckets), dtype=borders.dtype)
-    starts = _empty(rows, (slices, buckets), "int32")
-    keys, order = _empty(rows, rows.shape, "float32"), _empty(rows, rows.shape, "int32") if places else None
+    starts = empty(rows, (slices, buckets), "int32")
+    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
     shape._replace(places=False).launch(
         "buckets", _PICK_BORDERS, rows, slices, rows, n, buckets, borders, reached
     )
@@ -142,7 +155,7 @@ class Matched(NamedTuple):
 
 def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
-    if px.shape == py.shape and px.shape[1] <= LONGEST_ON_CHIP:
+    if px.shape == py.shape and px.shape[1] <= longest_on_chip(px.get_device()):
         rows = px.contiguous(), py.contiguous()
         return _match(px, *rows, None, (px.shape[0], 0), px.shape[1], p, factor, wanted)
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
@@ -176,7 +189,7 @@ def _match(
     wanted: tuple[bool, bool],
 ) -> Matched:
     slices, dim = sizes
-    scores = _empty(like, (slices,), "float64")
+    scores = empty(like, (slices,), "float64")
     # One piece of memory for both: asking for it takes longer than cutting it.
     both = like.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
     slopes = both or [like.new_empty((slices, n)) if want else None for want in wanted]
@@ -192,7 +205,7 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
         scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
         return Matched(scores, x_slopes, y_slopes)
     parts = -(-n // _RANKS_A_PART)
-    sums = _empty(x.keys, (slices, parts), "float64")
+    sums = empty(x.keys, (slices, parts), "float64")
     x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
     # A point of the smaller cloud collects from several of the other.
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
@@ -211,35 +224,27 @@ def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
 
 def _launch_project(x: Any, y: Any, theta: Any, px: Any, py: Any) -> None:
     (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
-    rows, points = _PROJECT_TILE
-    tiles = -(-slices // rows) * (-(-n // points) - (-m // points))
+    tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
     arguments = (x, y, theta, slices, n, m, dim, px, py)
     _launch_plain(_PROJECT, x, tiles, *arguments, shared_bytes=_PROJECT_BYTES)
 
 
-def gather_slopes(matched: Matched, theta: Any) -> Any:
-    """`slopes^T theta`, `(rows, dim)`: the gradients by x where it has slopes, and below them those by y."""
-    return _gather(matched, theta, None, None, None)
+def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, Any]:
+    """:func:`add_up` of the scores, and the gradients by the points, `slopes^T theta`, in one launch.
 
-
-def finish_step(matched: Matched, theta: Any, step: Any) -> tuple[Any, Any]:
-    """:func:`add_up` and :func:`gather_slopes` in one launch."""
-    out = _empty(theta, (), "float32")
-    return out, _gather(matched, theta, matched.scores, out, step)
-
-
-def _gather(matched: Matched, theta: Any, *sum_of: Any) -> Any:
+    The gradients `(rows, dim)` are those by x where it has slopes, and below them those by y.
+    """
     slices, dim = theta.shape
     sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
-    gradient = theta.new_empty((sum(sizes), dim))
-    tiles = -(-dim // _GATHER_SIDE) * sum(-(-size // _GATHER_SIDE) for size in sizes)
-    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient, *sum_of)
-    _launch_plain(_GATHER_SLOPES, theta, tiles, *arguments, shared_bytes=_GATHER_BYTES)
-    return gradient
+    total, gradient = empty(theta, (), "float32"), theta.new_empty((sum(sizes), dim))
+    tiles = -(-dim // _SIDE) * sum(-(-size // _SIDE) for size in sizes)
+    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient, matched.scores, total, step)
+    _launch_plain(_FINISH_STEP, theta, tiles, *arguments, shared_bytes=_GATHER_BYTES)
+    return total, gradient
 
 
 def add_up(scores: Any, step: Any = None) -> Any:
     """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
-    out = _empty(scores, (), "float32")
+    out = empty(scores, (), "float32")
     _launch_plain(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
     return out

@@ -1,0 +1,68 @@
+"""What the losses keep from step to step, and how a step's gradients reach torch's tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from orthoslice.arrays.autodiff import first_derivative
+from orthoslice.directions import Sampler
+
+
+class Plan(NamedTuple):
+    """How clouds of one shape get their directions at every step; without a sampler they are given."""
+
+    draw: Any
+    sampler: Sampler | None
+    blocks: tuple[Any, ...]
+    n_directions: int
+
+
+class Kept:
+    """What was worked out from tensors, kept until one of them changes or another takes its place."""
+
+    def __init__(self) -> None:
+        self._sources: tuple[torch.Tensor, ...] = ()
+        self._versions: tuple[int, ...] = ()
+        self._result: Any = None
+
+    def of(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
+        """`make(*sources)`, worked out again only if it has to be."""
+        # Tensors of inference mode count no versions, and cannot be changed outside of it.
+        versions = tuple(0 if s.is_inference() else s._version for s in sources)
+        same = len(sources) == len(self._sources) and all(map(_is, sources, self._sources))
+        if same and versions == self._versions:
+            return self._result
+        with torch.inference_mode(False):
+            result = make(*sources)
+        # What is captured in a graph is not there before the graph runs: others must not find it.
+        if not (sources[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            self._sources, self._versions, self._result = sources, versions, result
+        return result
+
+
+def _is(a: Any, b: Any) -> bool:
+    return a is b
+
+
+class WithGradients(torch.autograd.Function):  # type: ignore[misc]
+    """A value whose gradients were worked out on the way forward."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Any, x: Any, y: Any) -> Any:
+        value, gradient = run(x, y, ctx.needs_input_grad[1:])
+        ctx.save_for_backward(x, y, gradient)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Any) -> Any:
+        x, y, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            gradient = first_derivative(gradient, x, y)
+        pulled = cotangent * gradient
+        _, wanted_x, wanted_y = ctx.needs_input_grad
+        if wanted_x and wanted_y:
+            return None, pulled[: x.shape[0]], pulled[x.shape[0] :]
+        return (None, pulled, None) if wanted_x else (None, None, pulled)
