@@ -235,10 +235,15 @@ def _module(program: Program, device: int) -> Any:
     from cuda.bindings import driver
 
     with torch.cuda.device(device):
-        # The driver loads into the context that the thread talks to.
-        _bind(device)
+        # The driver loads into the context that the thread talks to. Torch sees to that with an allocation,
+        # unless it has the memory already.
+        torch.empty(1, device="cuda")
         code = _machine_code(program, torch.cuda.get_device_capability(device))
-        return _checked(driver.cuModuleLoadData(code))
+        answer = driver.cuModuleLoadData(code)
+        if answer[0].value == _NO_CONTEXT:
+            _bind(device)
+            answer = driver.cuModuleLoadData(code)
+        return _checked(answer)
 
 
 def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:
