@@ -27,7 +27,7 @@ from orthoslice.arrays import (
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
-from orthoslice.directions.drawing import draw_blocks
+from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.pricing import Draw, Priced
 from orthoslice.result import Layout
@@ -136,8 +136,8 @@ class Passes:
         rows = min(self.layout.block_rows, task.drawn_rows)
 
         def draw(sampler: Sampler, purpose: int) -> Directions:
-            blocks = (sampler, self.stream, block, task.n_blocks, rows, self.x.dim, self.x.dtype, purpose)
-            drawn: Directions = draw_blocks(*blocks)
+            size = (task.n_blocks, rows, self.x.dim, self.x.dtype)
+            drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
             return drawn
 
         # Given directions know no others like them.

@@ -9,7 +9,7 @@ from helpers import assert_rounded
 from orthoslice.arrays import DIRECTIONS, STEPS, Stream
 from orthoslice.arrays.stream import PRICES
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
-from orthoslice.directions.drawing import draw_blocks
+from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import directions as cuda_directions
 from orthoslice.kernels.cuda.directions import orthonormal_rows, room_refusal, unit_rows
 
@@ -151,4 +151,4 @@ def test_refusals(stream):
     }
     for reason, (sampler, keys, dtype) in cases.items():
         with draw_blocks.using("cuda"), pytest.raises(TypeError, match=reason):
-            draw_blocks(sampler, keys, 0, 2, 3, 3, dtype)
+            draw_blocks(Blocks(sampler, keys, 0, 2, 3, 3, dtype))

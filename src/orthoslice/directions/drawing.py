@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream, namespace, stream_index
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
@@ -12,74 +12,60 @@ from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.directions import room_refusal
 
+
+class Blocks(NamedTuple):
+    """Which blocks of directions are meant: `n_blocks` consecutive ones of `rows` rows each."""
+
+    sampler: Sampler
+    stream: Stream
+    first: Any
+    """The number of the first of them, which may be traced."""
+    n_blocks: int
+    rows: int
+    dim: int
+    dtype: DType
+    purpose: int = DIRECTIONS
+    step: Array | None = None
+    """Of a training run, an int64 array of shape `()`, where they are those of a step."""
+
+
 draw_blocks = Operation("draw_blocks")
-"""draw_blocks(sampler, stream, first, count, rows, dim, dtype, purpose, step) -> Directions.
-
-`count` consecutive blocks of `rows` rows from number `first` on, which may be traced. With a `step`, an int64
-array of shape `()`, they are those of one step of a training run.
-"""
+"""draw_blocks(blocks) -> Directions."""
 
 
-@draw_blocks.row(
-    "given", lambda sampler, *_: None if isinstance(sampler, Given) else "it takes given directions"
-)
-def _draw_given(
-    sampler: Given, stream: Stream, first: Any, count: int, rows: int, dim: int, dtype: DType, *_: Any
-) -> DenseDirections:
-    return sampler.draw(stream, rows, dim, dtype)
+def _given_refusal(blocks: Blocks) -> str | None:
+    return None if isinstance(blocks.sampler, Given) else "it takes given directions"
 
 
-def _cuda_refusal(
-    sampler: Sampler,
-    stream: Stream,
-    first: Any,
-    count: int,
-    rows: int,
-    dim: int,
-    dtype: DType,
-    purpose: int = DIRECTIONS,
-    step: Array | None = None,
-) -> str | None:
-    if not isinstance(sampler, IID | Orthogonal):
+@draw_blocks.row("given", _given_refusal)
+def _draw_given(blocks: Blocks) -> Directions:
+    return blocks.sampler.draw(blocks.stream, blocks.rows, blocks.dim, blocks.dtype)
+
+
+def _cuda_refusal(blocks: Blocks) -> str | None:
+    if not isinstance(blocks.sampler, IID | Orthogonal):
         return "it takes independent and orthogonal directions"
-    if str(dtype) != "torch.float32":
+    if str(blocks.dtype) != "torch.float32":
         return "it draws float32"
-    return cuda_refusal(*stream, dtype="int32") or room_refusal(
-        stream.high.get_device(), None if isinstance(sampler, IID) else rows, dim
+    rows = None if isinstance(blocks.sampler, IID) else blocks.rows
+    return cuda_refusal(*blocks.stream, dtype="int32") or room_refusal(
+        blocks.stream.high.get_device(), rows, blocks.dim
     )
 
 
 @draw_blocks.row("cuda", _cuda_refusal)
-def _draw_blocks_cuda(
-    sampler: Sampler,
-    stream: Stream,
-    first: int,
-    count: int,
-    rows: int,
-    dim: int,
-    dtype: DType,
-    purpose: int = DIRECTIONS,
-    step: Array | None = None,
-) -> DenseDirections:
+def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
     from orthoslice.kernels.cuda.directions import orthonormal_rows, unit_rows
 
+    sampler, stream, first, count, rows, dim, _, purpose, step = blocks
     if isinstance(sampler, IID):
         return DenseDirections(unit_rows(stream, step, STEPS, first, count * rows, dim, purpose))
     return DenseDirections(orthonormal_rows(stream, step, STEPS, first, rows, count * rows, dim, purpose))
 
 
-@draw_blocks.row("reference", lambda *_: None)
-def _draw_blocks(
-    sampler: Sampler,
-    stream: Stream,
-    first: Any,
-    count: int,
-    rows: int,
-    dim: int,
-    dtype: DType,
-    purpose: int = DIRECTIONS,
-    step: Array | None = None,
-) -> Directions:
+@draw_blocks.row("reference", lambda _: None)
+def _draw_blocks(blocks: Blocks) -> Directions:
+    sampler, stream, first, count, rows, dim, dtype, purpose, step = blocks
     if step is not None:
         xp = namespace(step)
         stream = stream.fold(xp.astype(xp.reshape(step, (1,)), xp.int32), STEPS)

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from orthoslice.arrays import DIRECTIONS, STEPS, Stream, full_precision
+from orthoslice.arrays import STEPS, Stream, full_precision
 from orthoslice.cloud import Cloud
 from orthoslice.directions import IID, Given, Orthogonal
-from orthoslice.directions.drawing import draw_blocks
+from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels import triton_refusal
@@ -102,11 +102,11 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return self._value_in_general(x, y, rng)
         # Half precision is summed in single precision.
         x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
-        if plan.sampler is None:
+        if plan.blocks is None:
             theta, step = self._checked_theta.of(_checked_rows, self.theta), self.step if rng is None else None
         else:
             stream, step = self._key(x, rng)
-            theta = plan.draw(plan.sampler, stream, *plan.blocks, step).theta
+            theta = plan.draw(plan.blocks._replace(stream=stream, step=step)).theta
             if theta.shape[0] > plan.n_directions:
                 theta = theta[: plan.n_directions]
 
@@ -131,13 +131,13 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            plan = Plan(None, None, (), 0)
+            plan = Plan(None, None, 0)
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
-                blocks = (0, layout.n_blocks, layout.block_rows, dim, torch.float32, DIRECTIONS)
-                draw = draw_blocks.chosen(sampler, self._key(x, None)[0], *blocks, self.step)
-                plan = Plan(draw, sampler, blocks, layout.n_directions)
+                stream, size = self._key(x, None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
+                blocks = Blocks(sampler, stream, 0, *size, step=self.step)
+                plan = Plan(blocks, draw_blocks.chosen(blocks), layout.n_directions)
         self._plans[shape] = plan
         return plan
 

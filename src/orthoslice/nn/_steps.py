@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 import torch
 
 from orthoslice.arrays.autodiff import first_derivative
-from orthoslice.directions import Sampler
+from orthoslice.directions.drawing import Blocks
 
 
 class Plan(NamedTuple):
-    """How clouds of one shape get their directions at every step; without a sampler they are given."""
+    """How clouds of one shape get their directions at every step; without blocks they are given."""
 
+    blocks: Blocks | None
     draw: Any
-    sampler: Sampler | None
-    blocks: tuple[Any, ...]
     n_directions: int
 
 
