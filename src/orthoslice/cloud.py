@@ -269,7 +269,7 @@ def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
         return weights
     total = xp.sum(weights, axis=-1, keepdims=True)
     sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
-    return xp.where(sound, weights, xp.asarray(math.nan, dtype=weights.dtype, device=device(weights)))
+    return xp.where(sound, weights, xp.full_like(weights, math.nan))
 
 
 def _is_uniform(weights: Array) -> bool:

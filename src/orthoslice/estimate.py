@@ -13,6 +13,7 @@ import numpy as np
 from orthoslice.arrays import (
     RNG,
     Array,
+    Operation,
     Outcome,
     Stream,
     Wanted,
@@ -33,6 +34,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.passes import Passes
 from orthoslice.result import (
     Estimate,
@@ -52,6 +54,9 @@ DEFAULT_CAP = 100_000
 # Stands for directions that travel beside the request, so that requests with the same count are equal.
 _GIVEN_LATER = Given(theta=None)
 
+
+# Coordinates that a block of a GPU goes through before a library would have been quicker.
+_SMALL_CLOUD = 1 << 21
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
@@ -232,12 +237,37 @@ def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     """
     if is_readable(x.points) and _is_near_origin(to_numpy(x.points)):
         return x, y
-    xp = namespace(x.points)
-    axis: int | tuple[int, ...] = -2 if x.batch == y.batch else tuple(range(x.points.ndim - 1))
-    low, high = (f(x.points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
-    middle = low / 2 + high / 2
-    centre = xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
+    axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
+    centre = far_centre(x.points, axis)
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
+
+
+far_centre = Operation("far_centre")
+"""far_centre(points, axis) -> what to take off them.
+
+The middle of their range over those axes where it is more than twice that range from 0, and 0 elsewhere.
+"""
+
+
+def _far_centre_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
+    if points.ndim != 2 or points.shape[0] * points.shape[1] > _SMALL_CLOUD:
+        return "it takes small single clouds"
+    return cuda_refusal(points)
+
+
+@far_centre.row("cuda", _far_centre_refusal)
+def _far_centre_cuda(points: Array, axis: tuple[int, ...]) -> Array:
+    from orthoslice.kernels.cuda import rows
+
+    return rows.far_centre(points)
+
+
+@far_centre.row("reference", lambda *_: None)
+def _far_centre(points: Array, axis: tuple[int, ...]) -> Array:
+    xp = namespace(points)
+    low, high = (f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
+    middle = low / 2 + high / 2
+    return xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
 
 
 def _is_near_origin(points: Any) -> bool:

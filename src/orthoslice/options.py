@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, device, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.arrays import Array, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
 from orthoslice.directions import NAMED, Given, Sampler
 from orthoslice.directions.base import check_count
@@ -128,9 +128,8 @@ def _check_unit_rows(name: str, theta: Array) -> Array:
     xp = namespace(theta)
     tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
     if not is_readable(theta):
-        norm = xp.sqrt(xp.sum(theta * theta, axis=1, keepdims=True))
-        nan = xp.asarray(math.nan, dtype=theta.dtype, device=device(theta))
-        return xp.where(xp.abs(norm - 1) <= tolerance, theta, nan)
+        norm = xp.linalg.vector_norm(theta, axis=1, keepdims=True)
+        return xp.where(xp.abs(norm - 1) <= tolerance, theta, xp.full_like(norm, math.nan))
     rows = to_numpy(theta)
     norms = np.sqrt(np.vecdot(rows, rows))
     off = np.abs(norms - 1)

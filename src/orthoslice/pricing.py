@@ -149,12 +149,30 @@ sliced_scores = Operation("sliced_scores")
 """sliced_scores(x points, y points, directions, rows, p) -> (slices, ...): project, sort and price at once."""
 
 
-def _columns_refusal(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> str | None:
-    if not isinstance(directions, DenseDirections) or x.ndim != 2 or y.ndim != 2:
-        return "it takes directions held as a matrix, and single clouds"
+def _dense_refusal(x: Array, y: Array, directions: Directions) -> str | None:
+    if isinstance(directions, DenseDirections) and x.ndim == y.ndim == 2:
+        return None
+    return "it takes directions held as a matrix, and single clouds"
+
+
+def _columns_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
     if not LONGEST_SIMD < max(x.shape[0], y.shape[0]) <= LONGEST_COLUMN:
         return "it takes clouds of middling size"
-    return rows_refusal(x[:0], y[:0])
+    return _dense_refusal(x, y, directions) or rows_refusal(x[:0], y[:0])
+
+
+def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
+    if max(x.shape[-2], y.shape[-2]) > LONGEST_CUDA_ROW:
+        return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
+    return _dense_refusal(x, y, directions) or cuda_refusal(x, y)
+
+
+@sliced_scores.row("cuda", _cuda_clouds_refusal)
+def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
+    from orthoslice.kernels.cuda.loss import match_clouds
+
+    x, y, theta = (a.contiguous() for a in (x, y, directions.theta[rows]))
+    return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
 
 
 @sliced_scores.row("columns", _columns_refusal)

@@ -56,7 +56,8 @@ class Sliced(Score):
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         uniform = x.weights is None and y.weights is None
         if uniform and not any(wanted):
-            return factor * sliced_scores(x.points, y.points, directions, draw.rows, p), ()
+            scores = sliced_scores(x.points, y.points, directions, draw.rows, p)
+            return scores if factor == 1 else factor * scores, ()
         px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)

@@ -9,6 +9,8 @@ import pytest
 from helpers import assert_rounded
 
 from orthoslice import pricing
+from orthoslice.directions.base import DenseDirections
+from orthoslice.estimate import far_centre
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
 from orthoslice.kernels.cuda import loss as cuda_loss
 from orthoslice.kernels.cuda import rows as cuda_rows
@@ -22,7 +24,7 @@ from orthoslice.kernels.cuda.rows import (
     match_sorted,
     sort_rows,
 )
-from orthoslice.pricing import sorted_scores, sorted_slopes
+from orthoslice.pricing import sliced_scores, sorted_scores, sorted_slopes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
@@ -438,3 +440,29 @@ def test_chips_with_less_room(monkeypatch):
     shape = cuda_rows.Shape(*cuda_rows._BUCKET_SHAPE, places=True)
     _, words = cuda_rows._compiled_for("buckets", shape)
     assert 4 * (words + cuda_rows._RULED + 3 * (LONGEST_CUDA_ROW // cuda_rows.BUCKET)) <= 99 * 1024
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 1), (2, 3), (63, 33), (257, 64), (1000, 5)])
+def test_far_centres(rng, n, dim, cuda_device):
+    """Every other coordinate is far from 0 for its range, to either side; layouts are free."""
+    offset = np.where(np.arange(dim) % 2, 0.5, -1) * 10.0 ** (np.arange(dim) % 4)
+    points = as_rows(rng.normal(size=(n, dim)) + offset, cuda_device)
+    with far_centre.using("reference"):
+        expected = far_centre(points, (-2,))[0]
+    assert torch.equal(cuda_rows.far_centre(points), expected)
+    assert torch.equal(cuda_rows.far_centre(points.T.contiguous().T), expected)
+
+
+@pytest.mark.parametrize(("n", "m"), [(40, 40), (40, 17)])
+def test_clouds_are_projected_and_matched(rng, n, m, cuda_device, monkeypatch):
+    """Through the operation, by all three ways to project."""
+    if cuda_device == "cpu":
+        monkeypatch.setattr(pricing, "cuda_refusal", lambda *_: None)
+    x, y, theta = (as_rows(rng.normal(size=(rows, 5)), cuda_device) for rows in (n, m, 9))
+    expected = exact(theta[2:].double() @ x.double().T, theta[2:].double() @ y.double().T, 2, 1.0)[0]
+    for inside, at_once in ((1 << 26, 0), (0, 1 << 26), (0, 0)):
+        monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
+        monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", at_once)
+        with sliced_scores.using("cuda"):
+            scores = sliced_scores(x, y, DenseDirections(theta), slice(2, 9), 2)
+        assert_rounded(scores, expected, np.float32, 5)

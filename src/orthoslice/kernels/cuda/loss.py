@@ -55,24 +55,30 @@ def sliced_loss(
     size = -(-slices // parts)
     scores: list[Any] = []
     gradient = None
-    on_chip = n == m <= longest_on_chip(x.get_device())
     for first in range(0, slices, size):
         rows = theta if parts == 1 else theta[first : first + size]
-        if on_chip and work <= _PROJECT_INSIDE:
-            matched = match_points(x, y, rows, p, 1 / slices, wanted)
-        elif target is not None:
+        if target is None or not is_target_worth_sorting(x, y, theta):
+            matched = match_clouds(x, y, rows, p, 1 / slices, wanted)
+        else:
             known = Sorted(target.keys[first : first + size], None)
             matched = match_sorted(sort_rows(rows @ x.T, wanted[0]), known, p, 1 / slices, wanted)
-        elif on_chip and work <= _PROJECT_AT_ONCE:
-            matched = match_projected(x, y, rows, p, 1 / slices, wanted)
-        else:
-            matched = match_rows(rows @ x.T, rows @ y.T, p, 1 / slices, wanted)
         if moves and parts == 1 and work <= _PROJECT_AT_ONCE:
             return finish_step(matched, theta, step)
         scores.append(matched.scores)
         if moves:
             gradient = _carry_back(gradient, matched, rows)
     return add_up(scores[0] if parts == 1 else sys.modules["torch"].cat(scores), step), gradient
+
+
+def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """Project contiguous clouds and match them by order, whichever way is quickest for their size."""
+    if x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
+        work = 2 * theta.shape[0] * x.numel()
+        if work <= _PROJECT_INSIDE:
+            return match_points(x, y, theta, p, factor, wanted)
+        if work <= _PROJECT_AT_ONCE:
+            return match_projected(x, y, theta, p, factor, wanted)
+    return match_rows(theta @ x.T, theta @ y.T, p, factor, wanted)
 
 
 def projected_loss(

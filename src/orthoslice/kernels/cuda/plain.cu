@@ -5,6 +5,31 @@
 
 #include "block.cuh"
 
+// Where a cloud `x (n, dim)` sits, in coordinates in which that is far from 0 for its range, and 0 in the others.
+extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, int n, int dim, float* centre) {
+    SHARED(u32, shared);
+    float *lows = reinterpret_cast<float*>(shared), *highs = lows + THREADS;
+    int d = blockIdx.x * 32 + threadIdx.x % 32;
+    float low = INFINITE, high = -INFINITE;
+    if (d < dim)
+        for (int i = threadIdx.x / 32; i < n; i += WARPS) {
+            float value = x[(long long)i * dim + d];
+            low = fminf(low, value);
+            high = fmaxf(high, value);
+        }
+    lows[threadIdx.x] = low;
+    highs[threadIdx.x] = high;
+    __syncthreads();
+    if (threadIdx.x < 32 && d < dim) {
+        for (int w = 1; w < WARPS; w++) {
+            low = fminf(low, lows[w * 32 + threadIdx.x]);
+            high = fmaxf(high, highs[w * 32 + threadIdx.x]);
+        }
+        float middle = low / 2 + high / 2;
+        centre[d] = fabsf(middle) > 2 * (high - low) ? middle : 0.0f;
+    }
+}
+
 // floor(i m / n), without the division of long integers.
 __device__ __forceinline__ long long rank_at(long long i, long long n, long long m) {
     long long j = (long long)((double)i * (double)m / (double)n);

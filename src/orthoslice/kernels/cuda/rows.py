@@ -49,6 +49,7 @@ _MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
 _PROJECT = Kernel("project", "PPPiiiiPP")
 _FINISH_STEP = Kernel("finish_step", "PPPiiiiPPPP")
 _ADD_UP = Kernel("add_up", "PiPP")
+_FAR_CENTRE = Kernel("far_centre", "PiiP")
 
 
 class Shape(NamedTuple):
@@ -248,3 +249,13 @@ def add_up(scores: Any, step: Any = None) -> Any:
     out = empty(scores, (), "float32")
     _launch_plain(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
     return out
+
+
+def far_centre(points: Any) -> Any:
+    """Where a cloud `(n, dim)` sits in coordinates in which that is far from 0, `(dim,)`; 0 in the others."""
+    points = points.contiguous()
+    n, dim = points.shape
+    centre = points.new_empty((dim,))
+    room = 4 * 2 * _THREADS
+    _launch_plain(_FAR_CENTRE, points, -(-dim // 32), points, n, dim, centre, shared_bytes=room)
+    return centre
