@@ -78,6 +78,33 @@ __device__ u32 block_scan(u32 value, u32* talk) {
     return before + sum - value;
 }
 
+// Sort entries 0 .. n - 1, which can be got, put and compared, by a bitonic network of the kind whose comparators all
+// point the same way, so that any size will do.
+template <class Entries>
+__device__ __noinline__ void sort_by_network(Entries entries, int n) {
+    typedef typename Entries::Entry Entry;
+    int half = 1;
+    while (2 * half < n) half *= 2;
+    for (int length = 2; length <= 2 * half; length *= 2) {
+        for (int stride = length / 2; stride > 0; stride /= 2) {
+            bool flip = stride == length / 2;
+            for (int pair = threadIdx.x; pair < half; pair += THREADS) {
+                int offset = pair % stride;
+                int i = (pair / stride) * 2 * stride + offset;
+                int j = flip ? (pair / stride) * 2 * stride + 2 * stride - 1 - offset : i + stride;
+                if (j < n) {
+                    Entry a = entries.get(i), b = entries.get(j);
+                    if (b < a) {
+                        entries.put(i, b);
+                        entries.put(j, a);
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
 __device__ __forceinline__ float cost(float difference, float p) {
     float size = fabsf(difference);
     return p == 2.0f ? size * size : p == 1.0f ? size : powf(size, p);

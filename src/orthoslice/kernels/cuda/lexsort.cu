@@ -4,45 +4,45 @@
 
 #include "block.cuh"
 
-// Whether point i comes before point j, whose first coordinates are equal.
-__device__ bool before(const float* points, int dim, u32 i, u32 j) {
-    for (int d = 1; d < dim; d++) {
-        u32 a = ordered(points[(long long)i * dim + d]), b = ordered(points[(long long)j * dim + d]);
-        if (a != b) return a < b;
-    }
-    return i < j;
-}
+// The points of a cloud `(n, dim)` in the order so far: first coordinates and places, in shared memory.
+struct Points {
+    const float* cloud;
+    int dim;
+    u32 *keys, *places;
 
-// The order of the points of every cloud, `points (clouds, n, dim)`: a bitonic network, one block a cloud.
+    struct Entry {
+        const Points* of;
+        u32 key, place;
+
+        // Points that are equal stay in order of place.
+        __device__ bool operator<(const Entry& other) const {
+            if (key != other.key) return key < other.key;
+            for (int d = 1; d < of->dim; d++) {
+                u32 a = of->coordinate(place, d), b = of->coordinate(other.place, d);
+                if (a != b) return a < b;
+            }
+            return place < other.place;
+        }
+    };
+
+    __device__ u32 coordinate(u32 place, int d) const { return ordered(cloud[(long long)place * dim + d]); }
+    __device__ Entry get(long long k) const { return {this, keys[k], places[k]}; }
+    __device__ void put(long long k, const Entry& entry) const {
+        keys[k] = entry.key;
+        places[k] = entry.place;
+    }
+};
+
+// The order of the points of every cloud, `points (clouds, n, dim)`, by one block a cloud.
 extern "C" __global__ void __launch_bounds__(THREADS) lexicographic_order(
     const float* points, int n, int dim, long long* order) {
     SHARED(u32, shared);
-    u32 *keys = shared, *places = shared + n;
-    const float* cloud = points + (long long)blockIdx.x * n * dim;
+    Points cloud = {points + (long long)blockIdx.x * n * dim, dim, shared, shared + n};
     for (int k = threadIdx.x; k < n; k += THREADS) {
-        keys[k] = ordered(cloud[(long long)k * dim]);
-        places[k] = k;
+        cloud.keys[k] = cloud.coordinate(k, 0);
+        cloud.places[k] = k;
     }
     __syncthreads();
-    int half = 1;
-    while (2 * half < n) half *= 2;
-    for (int length = 2; length <= 2 * half; length *= 2)
-        for (int stride = length / 2; stride > 0; stride /= 2) {
-            bool flip = stride == length / 2;
-            for (int pair = threadIdx.x; pair < half; pair += THREADS) {
-                int offset = pair % stride, first = (pair / stride) * 2 * stride;
-                int i = first + offset, j = flip ? first + 2 * stride - 1 - offset : i + stride;
-                if (j >= n) continue;
-                u32 a = keys[i], b = keys[j];
-                if (b < a || (a == b && before(cloud, dim, places[j], places[i]))) {
-                    u32 place = places[i];
-                    keys[i] = b;
-                    keys[j] = a;
-                    places[i] = places[j];
-                    places[j] = place;
-                }
-            }
-            __syncthreads();
-        }
-    for (int k = threadIdx.x; k < n; k += THREADS) order[(long long)blockIdx.x * n + k] = places[k];
+    sort_by_network(cloud, n);
+    for (int k = threadIdx.x; k < n; k += THREADS) order[(long long)blockIdx.x * n + k] = cloud.places[k];
 }
