@@ -1,4 +1,4 @@
-"""What pairs cost and how that changes with the clouds: powers, lines, full space, pools, weights."""
+"""What pairs cost and how that changes with the clouds: on lines with weights, in full space, in pools."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from orthoslice.arrays import (
     namespace,
     scatter_add,
     to_numpy,
-    wide_float,
 )
 from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import (
     Pairs,
     couple,
-    couple_ranks,
     flat_index,
     flat_masses,
     flat_rows,
     gather_points,
     powered_norm,
-    rank_pairs,
 )
-from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.directions.base import Directions
+from orthoslice.kernels import rows_refusal, triton_refusal
+from orthoslice.lines import differences, powered, powered_slope, scatter_slopes, weigh
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -69,182 +66,6 @@ def mean_shortening(dim: int, ambient_dim: int, p: float) -> float:
     return 1.0 if dim == ambient_dim else mean_power(ambient_dim, p) / mean_power(dim, p)
 
 
-def powered(difference: Array, p: float) -> Array:
-    """|difference|^p."""
-    if p == 2:
-        return difference * difference
-    magnitude = namespace(difference).abs(difference)
-    return magnitude if p == 1 else magnitude**p
-
-
-def powered_slope(difference: Array, p: float) -> Array:
-    """The derivative of |difference|^p, 0 at 0."""
-    xp = namespace(difference)
-    if p == 2:
-        return 2 * difference
-    sign = xp.sign(difference)
-    return sign if p == 1 else p * xp.abs(difference) ** (p - 1) * sign
-
-
-sorted_scores = Operation("sorted_scores")
-"""sorted_scores(px (slices, ..., n), py (slices, ..., m), p) -> (slices, ...): costs on the line.
-
-For clouds without weights. The projections may be overwritten.
-"""
-
-
-@sorted_scores.row("numba", lambda px, py, _: rows_refusal(px, py))
-def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.sliced import score_projections
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
-
-
-def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
-    if px.shape[:-1] != py.shape[:-1]:
-        return "it takes rows that need no broadcasting"
-    if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
-        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
-    return cuda_refusal(px, py)
-
-
-@sorted_scores.row("cuda", _cuda_rows_refusal)
-def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.cuda.rows import match_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
-
-
-def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
-    if max(px.shape[-1], py.shape[-1]) > LONGEST_TRITON_ROW:
-        return f"it takes rows of at most {LONGEST_TRITON_ROW} points"
-    if px.shape[:-1] != py.shape[:-1]:
-        return "it takes rows that need no broadcasting"
-    return triton_refusal(px, py)
-
-
-@sorted_scores.row("triton", _short_rows_refusal)
-def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.triton_rows import score_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    return score_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
-
-
-@sorted_scores.row("reference", lambda *_: None)
-def _sorted_scores(px: Array, py: Array, p: float) -> Array:
-    xp = namespace(px)
-    n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
-    px, py = (xp.sort(a, axis=-1, stable=False) for a in (px, py))
-    if n == m:
-        return xp.sum(powered(px - py, p), axis=-1, dtype=wide) / n
-    i, j, mass = rank_pairs(n, m, px)
-    difference = xp.take(px, i, axis=-1) - xp.take(py, j, axis=-1)
-    return xp.sum(mass * xp.astype(powered(difference, p), wide), axis=-1)
-
-
-sliced_scores = Operation("sliced_scores")
-"""sliced_scores(x points, y points, directions, rows, p) -> (slices, ...): project, sort and price at once."""
-
-
-def _dense_refusal(x: Array, y: Array, directions: Directions) -> str | None:
-    if isinstance(directions, DenseDirections) and x.ndim == y.ndim == 2:
-        return None
-    return "it takes directions held as a matrix, and single clouds"
-
-
-def _columns_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
-    if not LONGEST_SIMD < max(x.shape[0], y.shape[0]) <= LONGEST_COLUMN:
-        return "it takes clouds of middling size"
-    return _dense_refusal(x, y, directions) or rows_refusal(x[:0], y[:0])
-
-
-def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
-    if max(x.shape[-2], y.shape[-2]) > LONGEST_CUDA_ROW:
-        return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
-    return _dense_refusal(x, y, directions) or cuda_refusal(x, y)
-
-
-@sliced_scores.row("cuda", _cuda_clouds_refusal)
-def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
-    from orthoslice.kernels.cuda.loss import match_clouds
-
-    x, y, theta = (a.contiguous() for a in (x, y, directions.theta[rows]))
-    return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
-
-
-@sliced_scores.row("columns", _columns_refusal)
-def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
-    from orthoslice.kernels.sliced import score_points
-
-    return score_points(x, y, directions.theta[rows], p)
-
-
-@sliced_scores.row("reference", lambda *_: None)
-def _sliced_scores(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> Array:
-    return sorted_scores(directions.project(x, rows), directions.project(y, rows), p)
-
-
-sorted_slopes = Operation("sorted_slopes")
-"""sorted_slopes(px, py, p, factor) -> scores, slopes of px, slopes of py.
-
-`factor` times :func:`sorted_scores`, and its derivatives by every projection.
-"""
-
-
-@sorted_slopes.row("numba", lambda px, py, *_: rows_refusal(px, py))
-def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.sliced import slope_projections
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
-    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
-
-
-@sorted_slopes.row("cuda", _cuda_rows_refusal)
-def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.cuda.rows import match_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    scores, x_slopes, y_slopes = match_rows(flat_x, flat_y, p, factor, (True, True))
-    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
-
-
-@sorted_slopes.row("triton", _short_rows_refusal)
-def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.triton_rows import slope_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    scores, x_slopes, y_slopes = slope_rows(flat_x, flat_y, p, factor)
-    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
-
-
-@sorted_slopes.row("reference", lambda *_: None)
-def _sorted_slopes(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    xp = namespace(px)
-    pairs = couple_ranks(px, py)
-    difference = _differences(px, py, pairs)
-    slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), px.dtype)
-    return (
-        _weigh(factor * powered(difference, p), pairs),
-        _scatter_slopes(slopes, pairs.ix, px.shape[-1]),
-        _scatter_slopes(-slopes, pairs.iy, py.shape[-1]),
-    )
-
-
-def _differences(qx: Array, qy: Array, pairs: Pairs) -> Array:
-    """How far apart the points of every pair are on a line."""
-    xp = namespace(qx)
-    return xp.take_along_axis(qx, pairs.ix, axis=-1) - xp.take_along_axis(qy, pairs.iy, axis=-1)
-
-
-def _weigh(costs: Array, pairs: Pairs) -> Array:
-    xp = namespace(costs)
-    return xp.sum(pairs.mass * xp.astype(costs, pairs.mass.dtype), axis=-1)
-
-
 def price_on_lines(
     x: Cloud,
     y: Cloud,
@@ -268,13 +89,13 @@ def _line_slopes(
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     """As :func:`weighted_slopes`, for pairs of any origin."""
     xp = namespace(qx)
-    difference = _differences(qx, qy, pairs)
+    difference = differences(qx, qy, pairs)
     costs = factor * powered(difference, p)
     by_projections: tuple[Array, ...] = ()
     if wanted[0] or wanted[1]:
         slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), x.dtype)
-        by_projections = _scatter_slopes(slopes, pairs.ix, x.n), _scatter_slopes(-slopes, pairs.iy, y.n)
-    return _weigh(costs, pairs), by_projections, _weight_gradients(costs, pairs, x, y, wanted)
+        by_projections = scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n)
+    return weigh(costs, pairs), by_projections, _weight_gradients(costs, pairs, x, y, wanted)
 
 
 weighted_slopes = Operation("weighted_slopes")
@@ -310,15 +131,6 @@ def _weighted_slopes(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, y_first: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     return _line_slopes(px, py, x, y, p, couple(px, py, x, y, y_first), factor, wanted)
-
-
-def _scatter_slopes(slopes: Array, index: Array, n: int) -> Array:
-    """Sum `slopes (slices, ..., pairs)` over the pairs of each point: `(slices, ..., n)`."""
-    xp = namespace(slopes)
-    lead = tuple(slopes.shape[:-1])
-    index = flat_index(xp.broadcast_to(index, slopes.shape), lead, n)
-    flat = scatter_add(xp.reshape(slopes, (-1,)), xp.reshape(index, (-1,)), math.prod(lead) * n)
-    return xp.reshape(flat, (*lead, n))
 
 
 price_in_space = Operation("price_in_space")
@@ -389,7 +201,7 @@ def _price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) 
         return (costs[0] if len(costs) == 1 else xp.concat(costs, axis=-1)), totals
 
     costs, gradients = map_sum(step, (ix, iy, mass), max(1, _GATHER_ITEMS // row_items))
-    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+    return weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
 
 
 def _pulls(difference: Array, mass: Array, p: float) -> Array:
@@ -425,12 +237,12 @@ def price_in_pool(
     moves = wanted[0] or wanted[1]
 
     def step(qx: Array, qy: Array, share: Array) -> tuple[Array, tuple[Array, ...]]:
-        difference = _differences(qx, qy, pairs)
+        difference = differences(qx, qy, pairs)
         weight = xp.reshape(share, (-1, *(1,) * (pairs.ix.ndim - 1)))
         if not moves:
             return share[:, :1], (weight * powered(difference, p),)
         slopes = xp.astype(weight * pairs.mass * powered_slope(difference, p), x.dtype)
-        both = (_scatter_slopes(slopes, pairs.ix, x.n), _scatter_slopes(-slopes, pairs.iy, y.n))
+        both = (scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n))
         return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
 
     costs, gradients = None, ()
@@ -444,7 +256,7 @@ def price_in_pool(
             gradients = add_totals(
                 gradients, tuple(draw.directions.adjoint(s, rows) for s, want in sides if want)
             )
-    return _weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
+    return weigh(costs, pairs), (*gradients, *_weight_gradients(costs, pairs, x, y, wanted))
 
 
 def _pool_shares(draw: Draw, x: Cloud) -> Array:
@@ -482,7 +294,7 @@ def _weight_gradients(costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wa
             steps = xp.where(ends[..., :-1], rise, xp.zeros_like(rise))
             height = xp.cumulative_sum(steps, axis=-1, include_initial=True)
             at_ends = xp.where(ends, height, xp.zeros_like(height))
-            potential = _scatter_slopes(at_ends, index, n)
+            potential = scatter_slopes(at_ends, index, n)
             potential = potential - xp.mean(potential, axis=-1, keepdims=True)
             gradients.append(xp.astype(xp.sum(potential, axis=0), x.dtype))
     return tuple(gradients)

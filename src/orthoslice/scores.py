@@ -13,6 +13,7 @@ from typing import ClassVar
 from orthoslice.arrays import Wanted
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import Pairs, couple
+from orthoslice.lines import sliced_scores, sorted_slopes
 from orthoslice.pricing import (
     Draw,
     Priced,
@@ -21,8 +22,6 @@ from orthoslice.pricing import (
     price_in_pool,
     price_in_space,
     price_on_lines,
-    sliced_scores,
-    sorted_slopes,
     weighted_slopes,
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice import pricing
+from orthoslice import lines
 from orthoslice.directions.base import DenseDirections
 from orthoslice.estimate import far_centre
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
@@ -24,7 +24,7 @@ from orthoslice.kernels.cuda.rows import (
     match_sorted,
     sort_rows,
 )
-from orthoslice.pricing import sliced_scores, sorted_scores, sorted_slopes
+from orthoslice.lines import sliced_scores, sorted_scores, sorted_slopes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
@@ -404,7 +404,7 @@ def test_losses_against_a_sorted_target(rng, n, m, cuda_device, monkeypatch):
 def test_operations_on_batches(rng, n, m, cuda_device, monkeypatch):
     """Strided rows with batch axes, through the operations that the distances call."""
     if cuda_device == "cpu":
-        monkeypatch.setattr(pricing, "cuda_refusal", lambda *_: None)
+        monkeypatch.setattr(lines, "cuda_refusal", lambda *_: None)
     px = as_rows(rng.normal(size=(24, 2 * n)), cuda_device).reshape(4, 6, -1)[:, :3, ::2]
     py = as_rows(rng.normal(size=(12, m)), cuda_device).reshape(3, 4, m).transpose(0, 1)
     with sorted_scores.using("cuda"), sorted_slopes.using("cuda"):
@@ -457,7 +457,7 @@ def test_far_centres(rng, n, dim, cuda_device):
 def test_clouds_are_projected_and_matched(rng, n, m, cuda_device, monkeypatch):
     """Through the operation, by all three ways to project."""
     if cuda_device == "cpu":
-        monkeypatch.setattr(pricing, "cuda_refusal", lambda *_: None)
+        monkeypatch.setattr(lines, "cuda_refusal", lambda *_: None)
     x, y, theta = (as_rows(rng.normal(size=(rows, 5)), cuda_device) for rows in (n, m, 9))
     expected = exact(theta[2:].double() @ x.double().T, theta[2:].double() @ y.double().T, 2, 1.0)[0]
     for inside, at_once in ((1 << 26, 0), (0, 1 << 26), (0, 0)):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import unit_rows
 
-from orthoslice import coupling, pricing
+from orthoslice import coupling, lines
 from orthoslice.directions.base import DenseDirections
 from orthoslice.kernels.sorting import LANES, sort_columns
 
@@ -37,10 +37,10 @@ def test_scores(n: int, dtype: type, rng: np.random.Generator) -> None:
     for m in {n, max(1, 2 * n // 3), n + 1}:
         px, py = projections(rng, 5, n, dtype), projections(rng, 5, m, dtype)
         for p in (1.0, 1.5, 2.0, 3.0):
-            with pricing.sorted_scores.using("reference"):
-                expected = pricing.sorted_scores(px.copy(), py.copy(), p)
-            with pricing.sorted_scores.using("numba"):
-                got = pricing.sorted_scores(px.copy(), py.copy(), p)
+            with lines.sorted_scores.using("reference"):
+                expected = lines.sorted_scores(px.copy(), py.copy(), p)
+            with lines.sorted_scores.using("numba"):
+                got = lines.sorted_scores(px.copy(), py.copy(), p)
             assert got.dtype == np.float64
             np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 2e-5)
 
@@ -53,10 +53,10 @@ def test_columns(slices: int, dtype: type, rng: np.random.Generator) -> None:
     for n, m in ((600, 600), (513, 20), (700, 900)):
         x, y = (rng.normal(size=(size, 7)).astype(dtype) for size in (n, m))
         arguments = (x, y, directions, slice(1, slices + 1), 1.5)
-        with pricing.sliced_scores.using("reference"):
-            expected = pricing.sliced_scores(*arguments)
-        with pricing.sliced_scores.using("columns"):
-            got = pricing.sliced_scores(*arguments)
+        with lines.sliced_scores.using("reference"):
+            expected = lines.sliced_scores(*arguments)
+        with lines.sliced_scores.using("columns"):
+            got = lines.sliced_scores(*arguments)
         np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 1e-4)
 
 
@@ -67,10 +67,10 @@ def test_slopes(n: int, dtype: type, rng: np.random.Generator) -> None:
         # Without ties: which of two equal points is matched is not determined.
         px, py = (rng.normal(size=(3, size)).astype(dtype) for size in (n, m))
         for p in (1.0, 1.5, 2.0):
-            with pricing.sorted_slopes.using("reference"):
-                expected = pricing.sorted_slopes(px, py, p, 0.7)
-            with pricing.sorted_slopes.using("numba"):
-                got = pricing.sorted_slopes(px, py, p, 0.7)
+            with lines.sorted_slopes.using("reference"):
+                expected = lines.sorted_slopes(px, py, p, 0.7)
+            with lines.sorted_slopes.using("numba"):
+                got = lines.sorted_slopes(px, py, p, 0.7)
             for a, b in zip(got, expected, strict=True):
                 tolerance = 1e-12 if dtype is np.float64 else 2e-5
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance / n)
@@ -88,11 +88,11 @@ def test_order_is_stable(n: int, dtype: type, rng: np.random.Generator) -> None:
 def test_refusals_say_why(rng: np.random.Generator) -> None:
     with coupling.stable_order.using("numba"), pytest.raises(TypeError, match="longer rows"):
         coupling.stable_order(rng.normal(size=(2, 5)))
-    with pricing.sorted_scores.using("numba"), pytest.raises(TypeError, match="no broadcasting"):
-        pricing.sorted_scores(rng.normal(size=(2, 1, 5)), rng.normal(size=(2, 3, 5)), 2.0)
+    with lines.sorted_scores.using("numba"), pytest.raises(TypeError, match="no broadcasting"):
+        lines.sorted_scores(rng.normal(size=(2, 1, 5)), rng.normal(size=(2, 3, 5)), 2.0)
     directions = DenseDirections(np.eye(3))
-    with pricing.sliced_scores.using("columns"), pytest.raises(TypeError, match="middling size"):
-        pricing.sliced_scores(np.zeros((5, 3)), np.zeros((5, 3)), directions, slice(0, 3), 2.0)
+    with lines.sliced_scores.using("columns"), pytest.raises(TypeError, match="middling size"):
+        lines.sliced_scores(np.zeros((5, 3)), np.zeros((5, 3)), directions, slice(0, 3), 2.0)
     torch = pytest.importorskip("torch")
-    with pricing.sorted_scores.using("numba"), pytest.raises(TypeError, match="NumPy arrays"):
-        pricing.sorted_scores(torch.zeros(2, 5), torch.zeros(2, 5), 2.0)
+    with lines.sorted_scores.using("numba"), pytest.raises(TypeError, match="NumPy arrays"):
+        lines.sorted_scores(torch.zeros(2, 5), torch.zeros(2, 5), 2.0)

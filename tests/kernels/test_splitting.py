@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orthoslice import coupling, pricing
+from orthoslice import coupling, lines
 from orthoslice.kernels.sliced import order_projections
 from orthoslice.kernels.sorting import SHORTEST_SPLIT, counters, decode
 from orthoslice.kernels.splitting import sort_row
@@ -37,9 +37,9 @@ def test_long_clouds_against_the_reference(rng: np.random.Generator) -> None:
     """Either side may be long: each has its own counters."""
     long, short = rng.normal(size=(1, SHORTEST_SPLIT + 1)), rng.normal(size=(1, 1000))
     for px, py in ((long, short), (short, long), (long, 1 + long[:, ::-1])):
-        with pricing.sorted_slopes.using("reference"), coupling.stable_order.using("reference"):
-            expected = pricing.sorted_slopes(px, py, 1.5, 0.7)
-        with pricing.sorted_slopes.using("numba"):
-            found = pricing.sorted_slopes(px, py, 1.5, 0.7)
+        with lines.sorted_slopes.using("reference"), coupling.stable_order.using("reference"):
+            expected = lines.sorted_slopes(px, py, 1.5, 0.7)
+        with lines.sorted_slopes.using("numba"):
+            found = lines.sorted_slopes(px, py, 1.5, 0.7)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15)

@@ -12,7 +12,8 @@ import orthoslice as osl
 from orthoslice.arrays import normals, signs
 from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
 from orthoslice.arrays.stream import folded
-from orthoslice.pricing import price_in_space, sorted_scores, sorted_slopes
+from orthoslice.lines import sorted_scores, sorted_slopes
+from orthoslice.pricing import price_in_space
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice.pricing import sorted_scores, sorted_slopes
+from orthoslice.lines import sorted_scores, sorted_slopes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -1,7 +1,7 @@
 """Costs on the line: sort, match and add up in one go, for uniform clouds in host memory.
 
-Every kernel stands beside a plain reference: `orthoslice.pricing.sorted_scores` for the scores,
-`numpy.argsort(kind="stable")` for the orders, and `orthoslice.pricing.sorted_slopes` for the slopes.
+Every kernel stands beside a plain reference: `orthoslice.lines.sorted_scores` for the scores,
+`numpy.argsort(kind="stable")` for the orders, and `orthoslice.lines.sorted_slopes` for the slopes.
 """
 
 from __future__ import annotations

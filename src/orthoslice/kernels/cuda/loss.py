@@ -1,6 +1,6 @@
 """The losses of a training step on an NVIDIA GPU, in as few launches as it takes.
 
-The references are `orthoslice.pricing.sorted_scores` and `price_in_space`, averaged over the rows of `theta`.
+The references are `orthoslice.lines.sorted_scores` and `price_in_space`, averaged over the rows of `theta`.
 """
 
 from __future__ import annotations
