@@ -13,7 +13,7 @@ import pytest
 
 import orthoslice as osl
 from orthoslice.arrays import to_numpy
-from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project, walsh_hadamard
+from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project, walsh_hadamard
 from orthoslice.kernels import hadamard as kernels
 
 SIZES = [1, 2, 3, 63, 64, 257]
@@ -232,7 +232,7 @@ import json, sys
 if {blocked}:
     sys.modules["numba"] = None
 import numpy as np, orthoslice as osl
-from orthoslice.arrays.operations import hadamard_project
+from orthoslice.arrays.hadamard import hadamard_project
 x, y = np.random.default_rng(0).normal(size=(2, 30, 20))
 values = [
     float(f(x, y, 1.5, directions="hadamard", n_directions=40, rng=1).value)

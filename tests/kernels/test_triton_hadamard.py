@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
+from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

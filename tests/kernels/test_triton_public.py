@@ -10,7 +10,7 @@ from helpers import bridge_torch
 
 import orthoslice as osl
 from orthoslice.arrays import normals, signs
-from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
+from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.arrays.stream import folded
 from orthoslice.lines import sorted_scores, sorted_slopes
 from orthoslice.pricing import price_in_space

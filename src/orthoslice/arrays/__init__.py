@@ -25,7 +25,6 @@ from orthoslice.arrays.operations import (
     lexsort_rows,
     map_sum,
     scatter_add,
-    walsh_hadamard,
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
@@ -64,7 +63,6 @@ __all__ = [
     "signs",
     "stream_index",
     "to_numpy",
-    "walsh_hadamard",
     "wide_float",
     "wide_int",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from orthoslice.arrays import Array, DType, Stream, namespace, signs
-from orthoslice.arrays.operations import hadamard_adjoint, hadamard_project
+from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.directions.base import BlockSampler, Directions, check_count
 
 
