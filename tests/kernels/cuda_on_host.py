@@ -49,7 +49,7 @@ def _library(program: cuda.Program) -> ctypes.CDLL:
         return ctypes.CDLL(f"{folder}/kernels.so")
 
 
-def compiled_kernel(name: str, program: cuda.Program, device: int) -> cuda.Launch:
+def compiled_kernel(name: str, program: cuda.Program, device: int) -> cuda.Start:
     """As the function of this name in `orthoslice.kernels.cuda`, for tensors in host memory."""
     function = getattr(_library(program), f"start_{name}")
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_void_p]
@@ -64,4 +64,4 @@ def compiled_kernel(name: str, program: cuda.Program, device: int) -> cuda.Launc
 def hook(patch: pytest.MonkeyPatch) -> None:
     """Have every launch of a CUDA kernel run on the processor."""
     patch.setattr(cuda, "compiled_kernel", compiled_kernel)
-    patch.setattr(cuda, "current_stream", lambda like: 0)
+    patch.setattr(cuda, "current_stream", lambda device: 0)

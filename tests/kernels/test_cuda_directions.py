@@ -11,7 +11,7 @@ from orthoslice.arrays.stream import PRICES
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import directions as cuda_directions
-from orthoslice.kernels.cuda.directions import orthonormal_rows, room_refusal, unit_rows
+from orthoslice.kernels.cuda.directions import orthonormal_rows, orthonormalise, room_refusal, unit_rows
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
@@ -79,21 +79,7 @@ def test_any_block_is_reached_directly(stream, first, purpose):
 def orthonormalised(gaussian, total, device):
     """What the kernel makes of blocks `(blocks, rows, dim)` of our own."""
     given = torch.tensor(gaussian, dtype=torch.float64, device=device)
-    blocks, rows, dim = given.shape
-    out = given.new_empty((total, dim), dtype=torch.float32)
-    cuda_directions._ORTHONORMALISE.launch(
-        cuda_directions._PROGRAM,
-        out,
-        blocks,
-        cuda_directions._THREADS,
-        cuda_directions._orthonormalise_bytes(rows, dim),
-        given,
-        rows,
-        dim,
-        total,
-        out,
-    )
-    return out
+    return orthonormalise(given, total)
 
 
 def gram_schmidt(gaussian):

@@ -179,7 +179,8 @@ def test_full_size(rng, n, places, cuda_device):
     for make in KINDS:
         assert_sorted(as_rows(make(rng, 3, n), cuda_device), places)
         px, py = pair(rng, cuda_device, n, 70_001, make)
-        if make is not huge:
+        # Squares of those leave the range of float32.
+        if make not in (huge, tiny):
             assert_matched(match_rows(px, py, 2, 1.0, (places, places)), px, py, 2, 1.0, (places, places))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import array_api_compat as compat
@@ -129,28 +130,32 @@ def detach(array: Array) -> Array:
     return array
 
 
-@contextlib.contextmanager
-def full_precision(array: Array) -> Iterator[None]:
+# A training step has no time for what changes nothing.
+_AS_IT_IS = contextlib.nullcontext()
+
+
+def full_precision(array: Array) -> AbstractContextManager[Any]:
     """Matrix products in the arrays' own precision: no TF32, no autocast, whatever the caller has set."""
     kind = library(array)
     if kind == "jax":
-        with sys.modules["jax"].default_matmul_precision("highest"):
-            yield
-    elif kind == "torch":
+        precise: AbstractContextManager[Any] = sys.modules["jax"].default_matmul_precision("highest")
+        return precise
+    if kind == "torch":
         torch, place = sys.modules["torch"], array.device.type
-        matmul = torch.backends.cuda.matmul
-        allowed = place == "cuda" and matmul.allow_tf32
-        # A training step has no time for what changes nothing.
-        changes = contextlib.nullcontext()
-        if torch.is_autocast_enabled(place):
-            changes = torch.autocast(place, enabled=False)
-        if allowed:
-            matmul.allow_tf32 = False
-        try:
-            with changes:
-                yield
-        finally:
-            if allowed:
-                matmul.allow_tf32 = True
-    else:
-        yield
+        is_rough = place == "cuda" and torch.backends.cuda.matmul.allow_tf32
+        if is_rough or torch.is_autocast_enabled(place):
+            return _torch_in_full_precision(place, is_rough)
+    return _AS_IT_IS
+
+
+@contextlib.contextmanager
+def _torch_in_full_precision(place: str, is_rough: bool) -> Iterator[None]:
+    torch = sys.modules["torch"]
+    if is_rough:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with torch.autocast(place, enabled=False):
+            yield
+    finally:
+        if is_rough:
+            torch.backends.cuda.matmul.allow_tf32 = True

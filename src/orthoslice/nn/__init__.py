@@ -12,6 +12,7 @@ import torch
 
 from orthoslice.arrays import STEPS, Stream, full_precision
 from orthoslice.cloud import Cloud
+from orthoslice.coupling import unreadable_nan
 from orthoslice.directions import IID, Given, Orthogonal
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
@@ -97,31 +98,33 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         # Looked up, not worked out: for small clouds the host is what takes time.
         shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, self.n_directions)
-        plan = self._plans[shape] if shape in self._plans else self._make_plan(shape, x, y)
+        try:
+            plan = self._plans[shape]
+        except KeyError:
+            plan = self._make_plan(shape, x, y)
         if plan is None:
             return self._value_in_general(x, y, rng)
-        # Half precision is summed in single precision.
-        x, y = (a if a.dtype == torch.float32 else a.float() for a in (x, y))
+        if not plan.is_single:
+            # Half precision is summed in single precision.
+            x, y = x.float(), y.float()
         if plan.blocks is None:
-            theta, step = self._checked_theta.of(_checked_rows, self.theta), self.step if rng is None else None
+            buffers = self._buffers
+            theta = self._checked_theta.of(_checked_rows, buffers["theta"])
+            step = buffers["step"] if rng is None else None
         else:
             stream, step = self._key(x, rng)
             theta = plan.draw(plan.blocks._replace(stream=stream, step=step)).theta
             if theta.shape[0] > plan.n_directions:
                 theta = theta[: plan.n_directions]
-
-        def run(x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
-            with full_precision(x):
-                return self._whole_step(x, y, theta, wanted, step)
-
-        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-            value: torch.Tensor = WithGradients.apply(run, x, y)
-            return value
-        return run(x, y, (False, False))[0]
+        with full_precision(x):
+            if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+                value: torch.Tensor = WithGradients.apply(self._whole_step, (theta, step), x, y)
+                return value
+            return self._whole_step(x, y, theta, step, (False, False))[0]
 
     @abc.abstractmethod
     def _whole_step(
-        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
         """Value and wanted gradients by kernels of the device, which also move the step on."""
 
@@ -131,13 +134,14 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            plan = Plan(None, None, 0)
+            is_single = x.dtype == y.dtype == torch.float32
+            plan = Plan(is_single, None, None, 0)
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
                 stream, size = self._key(x, None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks = Blocks(sampler, stream, 0, *size, step=self.step)
-                plan = Plan(blocks, draw_blocks.chosen(blocks), layout.n_directions)
+                plan = Plan(is_single, blocks, draw_blocks.chosen(blocks), layout.n_directions)
         self._plans[shape] = plan
         return plan
 
@@ -200,7 +204,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _forget(self) -> None:
         """What is kept from step to step holds for tensors that are where they were."""
         self._plans: dict[Any, Plan | None] = {}
-        self._checked_theta, self._sorted_target = Kept(), Kept()
+        self._checked_theta, self._spoil, self._sorted_target = Kept(), Kept(), Kept()
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         moved = super()._apply(*args, **options)
@@ -208,8 +212,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {"_plans": {}, "_checked_theta": Kept(), "_sorted_target": Kept()}
-        return {**self.__dict__, **fresh}
+        fresh = {name: Kept() for name in ("_checked_theta", "_spoil", "_sorted_target")}
+        return {**self.__dict__, "_plans": {}, **fresh}
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
@@ -274,7 +278,7 @@ class SlicedWassersteinLoss(_Loss):
         return super()._whole_step_refusal(x, y)
 
     def _whole_step(
-        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
         target = None
         if self._has_target and self._sampler is None and is_target_worth_sorting(x, y, theta):
@@ -330,9 +334,10 @@ class ProjectedWassersteinLoss(_Loss):
         return super()._whole_step_refusal(x, y) or triton_refusal(x.detach(), dtypes=_TYPES)
 
     def _whole_step(
-        self, x: Any, y: Any, theta: Any, wanted: tuple[bool, bool], step: torch.Tensor | None
+        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
-        return projected_loss(x, y, theta, self.p, wanted, self.memory, step)
+        spoil = self._spoil.of(unreadable_nan, theta) if self._sampler is None else None
+        return projected_loss(x, y, theta, spoil, self.p, wanted, self.memory, step)
 
 
 def _wide(theta: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from orthoslice.directions.drawing import Blocks
 class Plan(NamedTuple):
     """How clouds of one shape get their directions at every step; without blocks they are given."""
 
+    is_single: bool
+    """Whether both clouds are in single precision."""
     blocks: Blocks | None
     draw: Any
     n_directions: int
@@ -24,15 +27,14 @@ class Kept:
 
     def __init__(self) -> None:
         self._sources: tuple[torch.Tensor, ...] = ()
-        self._versions: tuple[int, ...] = ()
+        self._versions: list[int] = []
         self._result: Any = None
 
     def of(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
         """`make(*sources)`, worked out again only if it has to be."""
         # Tensors of inference mode count no versions, and cannot be changed outside of it.
-        versions = tuple(0 if s.is_inference() else s._version for s in sources)
-        same = len(sources) == len(self._sources) and all(map(_is, sources, self._sources))
-        if same and versions == self._versions:
+        versions = [0 if s.is_inference() else s._version for s in sources]
+        if versions == self._versions and all(map(operator.is_, sources, self._sources)):
             return self._result
         with torch.inference_mode(False):
             result = make(*sources)
@@ -42,16 +44,12 @@ class Kept:
         return result
 
 
-def _is(a: Any, b: Any) -> bool:
-    return a is b
-
-
 class WithGradients(torch.autograd.Function):  # type: ignore[misc]
     """A value whose gradients were worked out on the way forward."""
 
     @staticmethod
-    def forward(ctx: Any, run: Any, x: Any, y: Any) -> Any:
-        value, gradient = run(x, y, ctx.needs_input_grad[1:])
+    def forward(ctx: Any, run: Any, options: Any, x: Any, y: Any) -> Any:
+        value, gradient = run(x, y, *options, ctx.needs_input_grad[2:])
         ctx.save_for_backward(x, y, gradient)
         return value
 
@@ -61,7 +59,7 @@ class WithGradients(torch.autograd.Function):  # type: ignore[misc]
         if torch.is_grad_enabled():
             gradient = first_derivative(gradient, x, y)
         pulled = cotangent * gradient
-        _, wanted_x, wanted_y = ctx.needs_input_grad
+        _, _, wanted_x, wanted_y = ctx.needs_input_grad
         if wanted_x and wanted_y:
-            return None, pulled[: x.shape[0]], pulled[x.shape[0] :]
-        return (None, pulled, None) if wanted_x else (None, None, pulled)
+            return None, None, pulled[: x.shape[0]], pulled[x.shape[0] :]
+        return None, None, pulled if wanted_x else None, pulled if wanted_y else None

@@ -19,24 +19,25 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 
 class Packed:
-    """Room for the arguments of a kernel, laid out as it reads them; every thread has its own."""
+    """Room for the arguments of a kernel, laid out as it reads them: addresses, then numbers."""
 
-    def __init__(self, layout: str) -> None:
-        self.layout = struct.Struct(layout)
-        self.room = ctypes.create_string_buffer(self.layout.size)
-        self._size = ctypes.c_size_t(self.layout.size)
+    def __init__(self, addresses: int, layout: str, numbers: tuple[Any, ...]) -> None:
+        whole = struct.Struct(f"{addresses}P{layout}")
+        self.room = ctypes.create_string_buffer(whole.size)
+        whole.pack_into(self.room, 0, *(0,) * addresses, *numbers)
+        self.addresses = struct.Struct(f"{addresses}P")
+        self._size = ctypes.c_size_t(whole.size)
         # What the driver asks for: "the buffer is", "its size is", "end".
         self._extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(self.room), 2, ctypes.addressof(self._size), 0)
         self.extra = ctypes.addressof(self._extra)
 
 
-Launch: TypeAlias = Callable[[int, int, int, int, Packed], None]
+Start: TypeAlias = Callable[[int, int, int, int, Packed], None]
 """Start a kernel: blocks, threads a block, bytes of shared memory, stream, arguments."""
 
 # What the sources need to know of where they run.
@@ -83,39 +84,59 @@ class Program(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel of a program, and the layout of its arguments as :mod:`struct` writes it."""
+    """A kernel of a program: how many addresses it takes, and the numbers after them, as :mod:`struct`."""
 
     name: str
-    layout: str
+    addresses: int
+    numbers: str = ""
 
-    def launch(
-        self, program: Program, like: Any, grid: int, threads: int, shared_bytes: int, *arguments: Any
+
+class Launch:
+    """A kernel ready to be started again and again: all that it is told but for where its tensors are."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        program: Program,
+        device: int,
+        grid: int,
+        threads: int,
+        shared_bytes: int,
+        numbers: tuple[Any, ...],
     ) -> None:
-        """Start `grid` blocks on the current stream of the device of `like`.
+        self._start = compiled_kernel(kernel.name, program, device)
+        self._device = device
+        self._shape = grid, threads, shared_bytes
+        self._arguments = kernel.addresses, kernel.numbers, numbers
+        # Threads must not write over each other's arguments.
+        self._here = threading.local()
 
-        Tensors among the arguments are passed by address, and None is the null pointer.
+    def __call__(self, *where: Any) -> None:
+        """Start it on the current stream of its device.
+
+        Takes tensors or addresses; None is the null pointer.
         """
-        packed = _rooms.by_name.get(self.name)
-        if packed is None:
-            packed = _rooms.by_name[self.name] = Packed(self.layout)
-        values = [
-            a if type(a) is int or type(a) is float else 0 if a is None else a.data_ptr() for a in arguments
-        ]
-        packed.layout.pack_into(packed.room, 0, *values)
-        device = like.get_device()
-        start = compiled_kernel(self.name, program, device)
-        with on_device(device):
-            start(grid, threads, shared_bytes, current_stream(like), packed)
+        try:
+            packed = self._here.packed
+        except AttributeError:
+            packed = self._here.packed = Packed(*self._arguments)
+        addresses = [a if type(a) is int else 0 if a is None else a.data_ptr() for a in where]
+        packed.addresses.pack_into(packed.room, 0, *addresses)
+        device = self._device
+        # The driver must talk to the device: streams are numbered for each apart.
+        if device < 0 or sys.modules["torch"]._C._cuda_getDevice() == device:
+            self._start(*self._shape, current_stream(device), packed)
+            return
+        with sys.modules["torch"].cuda.device(device):
+            self._start(*self._shape, current_stream(device), packed)
 
 
-class _Rooms(threading.local):
-    """Of this thread: where it lays out the arguments of each kernel."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Packed] = {}
-
-
-_rooms = _Rooms()
+@functools.lru_cache(maxsize=4096)
+def bind(
+    kernel: Kernel, program: Program, device: int, grid: int, threads: int, shared_bytes: int, *numbers: Any
+) -> Launch:
+    """A kernel with `grid` blocks and these numbers, kept for the next time."""
+    return Launch(kernel, program, device, grid, threads, shared_bytes, numbers)
 
 
 @functools.cache
@@ -161,32 +182,19 @@ def device_refusal(device: int) -> str | None:
     return None
 
 
-_NOTHING = contextlib.nullcontext()
-
-
-def on_device(device: int) -> AbstractContextManager[Any]:
-    """Have the driver talk to a device, if it does not already: streams are numbered for each apart."""
-    torch = sys.modules["torch"]
-    if device < 0 or torch._C._cuda_getDevice() == device:
-        return _NOTHING
-    guard: AbstractContextManager[Any] = torch.cuda.device(device)
-    return guard
-
-
-def current_stream(like: Any) -> int:
-    """The stream that torch would use next for a tensor beside `like`."""
-    import torch
-
-    return int(torch._C._cuda_getCurrentRawStream(like.get_device()))
+def current_stream(device: int) -> int:
+    """The stream that torch would use next on a device."""
+    return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
 
 
 @functools.cache
-def compiled_kernel(name: str, program: Program, device: int) -> Launch:
-    """A kernel ready to be started on a device."""
+def compiled_kernel(name: str, program: Program, device: int) -> Start:
+    """What starts a kernel on a device, which the driver must talk to."""
     from cuda.bindings import driver
 
     function = _checked(driver.cuModuleGetFunction(_module(program, device), name.encode()))
-    handle, start_kernel, lock = int(function), _launch_function(), threading.Lock()
+    # A number is passed on faster than an object of the bindings.
+    handle, start_kernel, lock = int(function), driver.cuLaunchKernel, threading.Lock()
     allowed = _FREE_SHARED_BYTES
 
     def allow(shared_bytes: int) -> None:
@@ -200,12 +208,12 @@ def compiled_kernel(name: str, program: Program, device: int) -> Launch:
     def start(grid: int, threads: int, shared_bytes: int, stream: int, packed: Packed) -> None:
         if shared_bytes > allowed:
             allow(shared_bytes)
-        rest = (grid, 1, 1, threads, 1, 1, shared_bytes, stream, None, packed.extra)
-        status = start_kernel(handle, *rest)
+        rest = (grid, 1, 1, threads, 1, 1, shared_bytes, stream, 0, packed.extra)
+        status = start_kernel(handle, *rest)[0].value
         if status == _NO_CONTEXT:
             # A thread that has not met the driver yet, though torch served it memory that it had.
             _bind(device)
-            status = start_kernel(handle, *rest)
+            status = start_kernel(handle, *rest)[0].value
         if status:
             raise RuntimeError(f"CUDA refused to start `{name}`: {driver.CUresult(status)!r}.")
 
@@ -218,15 +226,6 @@ def _bind(device: int) -> None:
 
     context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(device))))
     _checked(driver.cuCtxSetCurrent(context))
-
-
-@functools.cache
-def _launch_function() -> Any:
-    """The driver's own function: the bindings take twice as long to call it."""
-    function = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
-    pointer, number = ctypes.c_void_p, ctypes.c_uint
-    function.argtypes = [pointer, *(number,) * 7, pointer, pointer, pointer]
-    return function
 
 
 @functools.cache

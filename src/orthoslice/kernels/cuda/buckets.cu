@@ -23,7 +23,7 @@ struct Ruler {
 // Borders of the buckets of every row, `(rows, buckets - 1)`, from a sorted sample of CAPACITY numbers; and for every
 // cell of the ruler how many borders are reached before it and within it, `(rows, RULED)`, two counts in a word.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
-    const float* rows, int n, int buckets, u32* borders, u32* reached) {
+    const float* rows, u32* borders, u32* reached, int n, int buckets) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
     int size = min(n, CAPACITY), n_borders = buckets - 1;
@@ -74,8 +74,8 @@ __device__ __forceinline__ int bucket_of(float value, u32 key, const Ruler& rule
 // `cursors (rows, buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them
 // in any order, which shows only in the order of a bucket, and that is sorted next.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tiles(
-    const float* rows, int n, int tiles, int buckets, const u32* borders, const u32* reached, u32* cursors, u32* out_keys,
-    u32* out_places) {
+    const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* out_keys, u32* out_places, int n,
+    int tiles, int buckets) {
     SHARED(u32, shared);
     u32 *keys = shared, *owners = shared + PADDED, *talk = shared + TALK;
     u32 *table = talk + TALK_WORDS, *edges = table + RULED, *counts = edges + buckets, *shifts = counts + buckets;

@@ -56,8 +56,8 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
 
 // Standard normals `(blocks, rows, dim)`.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
-    const u32* high, const u32* low, const long long* step, int steps, int first_block, int purpose, int blocks, int rows,
-    int dim, double* out) {
+    const u32* high, const u32* low, const long long* step, double* out, int steps, int first_block, int purpose, int blocks,
+    int rows, int dim) {
     int pairs = (dim + 1) / 2;
     long long k = (long long)blockIdx.x * DRAWERS + threadIdx.x;
     if (k >= (long long)blocks * rows * pairs) return;
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
 
 // Independent unit rows `(blocks, dim)`: every block is one row.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
-    const u32* high, const u32* low, const long long* step, int steps, int first_block, int purpose, int dim, float* out) {
+    const u32* high, const u32* low, const long long* step, float* out, int steps, int first_block, int purpose, int dim) {
     SHARED(double, row);
     double* sums = row + dim + 1;
     Words key = block_key(high, low, step, steps, first_block + blockIdx.x, purpose);
@@ -217,7 +217,7 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
 
 // Orthonormal rows from Gaussian ones `(blocks, rows, dim)`, one thread block each; only the first `total` are kept.
 extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
-    const double* gaussian, int rows, int dim, int total, float* out) {
+    const double* gaussian, float* out, int rows, int dim, int total) {
     SHARED(double, shared);
     int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
     int padded = (rows + PANEL - 1) / PANEL * PANEL;

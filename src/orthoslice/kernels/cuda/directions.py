@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program, empty, most_shared_bytes
+from orthoslice.kernels.cuda import Kernel, Program, bind, empty, most_shared_bytes
 
 _DRAWERS, _THREADS, _PANEL, _SMALL = 128, 512, 16, 20
 _PROGRAM = Program(
     "directions", (("DRAWERS", _DRAWERS), ("THREADS", _THREADS), ("PANEL", _PANEL), ("SMALL", _SMALL))
 )
 
-_DRAW_NORMALS = Kernel("draw_normals", "PPPiiiiiiP")
-_DRAW_UNIT_ROWS = Kernel("draw_unit_rows", "PPPiiiiP")
-_ORTHONORMALISE = Kernel("orthonormalise", "PiiiP")
+_DRAW_NORMALS = Kernel("draw_normals", 4, "iiiiii")
+_DRAW_UNIT_ROWS = Kernel("draw_unit_rows", 4, "iiii")
+_ORTHONORMALISE = Kernel("orthonormalise", 2, "iii")
 
 
 def room_refusal(device: int, rows: int | None, dim: int) -> str | None:
@@ -40,8 +40,9 @@ def _orthonormalise_bytes(rows: int, dim: int) -> int:
 def unit_rows(stream: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
     """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
     out = empty(stream[0], (count, dim), "float32")
-    key = (*stream, step, steps, first, purpose)
-    _DRAW_UNIT_ROWS.launch(_PROGRAM, out, count, _DRAWERS, _unit_row_bytes(dim), *key, dim, out)
+    shape = count, _DRAWERS, _unit_row_bytes(dim)
+    draw = bind(_DRAW_UNIT_ROWS, _PROGRAM, out.get_device(), *shape, steps, first, purpose, dim)
+    draw(*stream, step, out)
     return out
 
 
@@ -52,11 +53,17 @@ def orthonormal_rows(
     blocks = -(-total // rows)
     gaussian = empty(stream[0], (blocks, rows, dim), "float64")
     pairs = blocks * rows * ((dim + 1) // 2)
-    key = (*stream, step, steps, first, purpose)
-    _DRAW_NORMALS.launch(
-        _PROGRAM, gaussian, -(-pairs // _DRAWERS), _DRAWERS, 0, *key, blocks, rows, dim, gaussian
-    )
+    shape = -(-pairs // _DRAWERS), _DRAWERS, 0
+    key = steps, first, purpose
+    draw = bind(_DRAW_NORMALS, _PROGRAM, gaussian.get_device(), *shape, *key, blocks, rows, dim)
+    draw(*stream, step, gaussian)
+    return orthonormalise(gaussian, total)
+
+
+def orthonormalise(gaussian: Any, total: int) -> Any:
+    """The first `total` rows of blocks `(blocks, rows, dim)` of float64, made orthonormal, in float32."""
+    blocks, rows, dim = gaussian.shape
     out = empty(gaussian, (total, dim), "float32")
-    room = _orthonormalise_bytes(rows, dim)
-    _ORTHONORMALISE.launch(_PROGRAM, out, blocks, _THREADS, room, gaussian, rows, dim, total, out)
+    shape = blocks, _THREADS, _orthonormalise_bytes(rows, dim)
+    bind(_ORTHONORMALISE, _PROGRAM, out.get_device(), *shape, rows, dim, total)(gaussian, out)
     return out

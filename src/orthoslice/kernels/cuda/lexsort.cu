@@ -35,7 +35,7 @@ struct Points {
 
 // The order of the points of every cloud, `points (clouds, n, dim)`, by one block a cloud.
 extern "C" __global__ void __launch_bounds__(THREADS) lexicographic_order(
-    const float* points, int n, int dim, long long* order) {
+    const float* points, long long* order, int n, int dim) {
     SHARED(u32, shared);
     Points cloud = {points + (long long)blockIdx.x * n * dim, dim, shared, shared + n};
     for (int k = threadIdx.x; k < n; k += THREADS) {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program, empty
+from orthoslice.kernels.cuda import Kernel, Program, bind, empty
 
 _THREADS = 1024
 _PROGRAM = Program("lexsort", (("THREADS", _THREADS),))
-_ORDER = Kernel("lexicographic_order", "PiiP")
+_ORDER = Kernel("lexicographic_order", 2, "ii")
 
 LONGEST_CLOUD = 8192
 """Of more points a single block would be slow, and a coordinate's sort is not what takes the time."""
@@ -19,5 +19,5 @@ def lexicographic_order(points: Any) -> Any:
     points = points.contiguous()
     clouds, n, dim = points.shape
     order = empty(points, (clouds, n), "int64")
-    _ORDER.launch(_PROGRAM, points, clouds, _THREADS, 8 * n, points, n, dim, order)
+    bind(_ORDER, _PROGRAM, points.get_device(), clouds, _THREADS, 8 * n, n, dim)(points, order)
     return order

@@ -49,25 +49,39 @@ def sliced_loss(
     """
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
-    work, moves = slices * (n + m) * dim, any(wanted)
     # As many parts as memory asks for, all of one size.
     parts = -(-slices // max(1, memory // (_BYTES * (n + m))))
-    size = -(-slices // parts)
+    if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
+        return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
+    matched = _match_part(x, y, theta, None if target is None else target.keys, p, 1 / slices, wanted)
+    if wanted[0] or wanted[1]:
+        return finish_step(matched, theta, step)
+    return add_up(matched.scores, step), None
+
+
+def _large_sliced_loss(
+    x: Any, y: Any, parts: Any, target: Sorted | None, p: float, wanted: tuple[bool, bool], step: Any
+) -> tuple[Any, Any]:
+    """The same, some directions at a time, with products left to the library."""
+    sizes = [theta.shape[0] for theta in parts]
+    known = [None] * len(parts) if target is None else target.keys.split(sizes)
     scores: list[Any] = []
     gradient = None
-    for first in range(0, slices, size):
-        rows = theta if parts == 1 else theta[first : first + size]
-        if target is None or not is_target_worth_sorting(x, y, theta):
-            matched = match_clouds(x, y, rows, p, 1 / slices, wanted)
-        else:
-            known = Sorted(target.keys[first : first + size], None)
-            matched = match_sorted(sort_rows(rows @ x.T, wanted[0]), known, p, 1 / slices, wanted)
-        if moves and parts == 1 and work <= _PROJECT_AT_ONCE:
-            return finish_step(matched, theta, step)
+    for theta, keys in zip(parts, known, strict=True):
+        matched = _match_part(x, y, theta, keys, p, 1 / sum(sizes), wanted)
         scores.append(matched.scores)
-        if moves:
-            gradient = _carry_back(gradient, matched, rows)
-    return add_up(scores[0] if parts == 1 else sys.modules["torch"].cat(scores), step), gradient
+        if any(wanted):
+            gradient = _carry_back(gradient, matched, theta)
+    return add_up(scores[0] if len(parts) == 1 else sys.modules["torch"].cat(scores), step), gradient
+
+
+def _match_part(
+    x: Any, y: Any, theta: Any, target_keys: Any, p: float, factor: float, wanted: tuple[bool, bool]
+) -> Matched:
+    if target_keys is None:
+        return match_clouds(x, y, theta, p, factor, wanted)
+    px = sort_rows(theta @ x.T, places=wanted[0])
+    return match_sorted(px, Sorted(target_keys, None), p, factor, wanted)
 
 
 def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -82,10 +96,11 @@ def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
 
 
 def projected_loss(
-    x: Any, y: Any, theta: Any, p: float, wanted: tuple[bool, bool], memory: int, step: Any
+    x: Any, y: Any, theta: Any, spoil: Any, p: float, wanted: tuple[bool, bool], memory: int, step: Any
 ) -> tuple[Any, Any]:
     """Mean over `theta (slices, dim)` of the full costs of the couplings of `x (n, dim)` with `y (n, dim)`.
 
+    A `spoil` of NaN makes the result NaN, where orders would swallow that of a direction; None does nothing.
     Returns what :func:`sliced_loss` does.
     """
     from orthoslice.kernels.triton_pairs import price_matches
@@ -96,6 +111,8 @@ def projected_loss(
     torch = sys.modules["torch"]
     # One mass for all pairs, shared out to the directions: their costs add up to the mean.
     mass = x.new_full((1,), 1 / (n * slices), dtype=torch.float64)
+    if spoil is not None:
+        mass += spoil
     scores: list[Any] = []
     totals: list[Any] = []
     at_once = max(1, memory // (_BYTES * 2 * n))

@@ -6,7 +6,7 @@
 #include "block.cuh"
 
 // Where a cloud `x (n, dim)` sits, in coordinates in which that is far from 0 for its range, and 0 in the others.
-extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, int n, int dim, float* centre) {
+extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, float* centre, int n, int dim) {
     SHARED(u32, shared);
     float *lows = reinterpret_cast<float*>(shared), *highs = lows + THREADS;
     int d = blockIdx.x * 32 + threadIdx.x % 32;
@@ -42,8 +42,8 @@ __device__ __forceinline__ long long rank_at(long long i, long long n, long long
 // `(rows, parts)`. Each point of x weighs m and each of y weighs n, in units of 1 / (n m). With slopes where they are
 // asked for, of either cloud; those go to the points' places, and `y_slopes` must start from 0 unless n = m.
 extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
-    const float* x, const float* y, const int* x_places, const int* y_places, long long n, long long m, int parts,
-    float p, double factor, double* sums, float* x_slopes, float* y_slopes) {
+    const float* x, const float* y, const int* x_places, const int* y_places, double* sums, float* x_slopes,
+    float* y_slopes, long long n, long long m, int parts, float p, double factor) {
     SHARED(u32, shared);
     long long row = blockIdx.x / parts, part = blockIdx.x % parts;
     long long first = part * n / parts, last = (part + 1) * n / parts;
@@ -84,7 +84,7 @@ __device__ void add_up_scores(const double* scores, int count, float* out, long 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) add_up(
-    const double* scores, int count, float* out, long long* step) {
+    const double* scores, float* out, long long* step, int count) {
     SHARED(u32, shared);
     add_up_scores(scores, count, out, step, shared);
 }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_four(const float* table, long long row, int
 
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
 extern "C" __global__ void __launch_bounds__(THREADS) project(
-    const float* x, const float* y, const float* theta, int slices, int n, int m, int dim, float* px, float* py) {
+    const float* x, const float* y, const float* theta, float* px, float* py, int slices, int n, int m, int dim) {
     SHARED(u32, shared);
     float *along = reinterpret_cast<float*>(shared), *points = along + DEPTH * (DIRECTIONS + 4);
     int x_tiles = (n + PROJECTED - 1) / PROJECTED, tiles = x_tiles + (m + PROJECTED - 1) / PROJECTED;
@@ -147,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
 // Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
 // Either may have no points. A launch is saved by adding up the scores on the way.
 extern "C" __global__ void __launch_bounds__(THREADS) finish_step(
-    const float* x_slopes, const float* y_slopes, const float* theta, int rows, int n, int m, int dim, float* gradient,
-    const double* scores, float* total, long long* step) {
+    const float* x_slopes, const float* y_slopes, const float* theta, float* gradient, const double* scores, float* total,
+    long long* step, int rows, int n, int m, int dim) {
     SHARED(u32, shared);
     if (blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
     __syncthreads();

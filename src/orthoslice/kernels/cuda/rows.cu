@@ -38,8 +38,8 @@ __device__ void project_row(float (&values)[ITEMS], const float* points, const f
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
 // given, or are the projections of two clouds on `theta`.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 768)) match_rows(
-    const float* x, const float* y, const float* theta, int n, int dim, float p, double factor, double* scores,
-    float* x_slopes, float* y_slopes) {
+    const float* x, const float* y, const float* theta, double* scores, float* x_slopes, float* y_slopes, int n, int dim,
+    float p, double factor) {
     SHARED(u32, shared);
     float value[ITEMS];
     u32 place[PAIRS ? ITEMS : 1];
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
 }
 
 // Sort rows that fit on a chip.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const float* rows, int n, float* keys, int* places) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const float* rows, float* keys, int* places, int n) {
     SHARED(u32, shared);
     long long row = (long long)blockIdx.x * n;
     float values[ITEMS];

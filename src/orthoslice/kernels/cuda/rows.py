@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from orthoslice.kernels.cuda import BUCKET, Kernel, Program, empty, most_shared_bytes
+from orthoslice.kernels.cuda import BUCKET, Kernel, Launch, Program, bind, empty, most_shared_bytes
 
 # Threads of a block and numbers a thread, by capacity.
 _SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
@@ -39,17 +39,17 @@ _PLAIN = Program(
 _PROJECT_BYTES = 4 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
 _GATHER_BYTES = 4 * 2 * _GATHERED * _SIDE
 
-_MATCH_ROWS = Kernel("match_rows", "PPPiifdPPP")
-_SORT_ROWS = Kernel("sort_rows", "PiPP")
-_PICK_BORDERS = Kernel("pick_borders", "PiiPP")
-_DEAL_TILES = Kernel("deal_tiles", "PiiiPPPPP")
-_START_BUCKETS = Kernel("start_buckets", "PPi")
-_SORT_BUCKETS = Kernel("sort_buckets", "PPPii")
-_MATCH_SORTED = Kernel("match_sorted", "PPPPqqifdPPP")
-_PROJECT = Kernel("project", "PPPiiiiPP")
-_FINISH_STEP = Kernel("finish_step", "PPPiiiiPPPP")
-_ADD_UP = Kernel("add_up", "PiPP")
-_FAR_CENTRE = Kernel("far_centre", "PiiP")
+_MATCH_ROWS = Kernel("match_rows", 6, "iifd")
+_SORT_ROWS = Kernel("sort_rows", 3, "i")
+_PICK_BORDERS = Kernel("pick_borders", 3, "ii")
+_DEAL_TILES = Kernel("deal_tiles", 6, "iii")
+_START_BUCKETS = Kernel("start_buckets", 2, "i")
+_SORT_BUCKETS = Kernel("sort_buckets", 3, "ii")
+_MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
+_PROJECT = Kernel("project", 5, "iiii")
+_FINISH_STEP = Kernel("finish_step", 7, "iiii")
+_ADD_UP = Kernel("add_up", 3, "i")
+_FAR_CENTRE = Kernel("far_centre", 2, "ii")
 
 
 class Shape(NamedTuple):
@@ -64,14 +64,13 @@ class Shape(NamedTuple):
         """How many numbers a block sorts on chip."""
         return self.threads * self.items
 
-    def launch(
-        self, source: str, kernel: Kernel, like: Any, grid: int, *arguments: Any, extra_words: int = 0
-    ) -> None:
+    def bind(
+        self, source: str, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
+    ) -> Launch:
         program, words = _compiled_for(source, self)
-        kernel.launch(program, like, grid, self.threads, 4 * (words + extra_words), *arguments)
+        return bind(kernel, program, device, grid, self.threads, 4 * (words + extra_words), *numbers)
 
 
-# Looked up at every call of small problems.
 @functools.cache
 def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     """A program, and the words of shared memory that its kernels sort in."""
@@ -90,15 +89,14 @@ def longest_on_chip(device: int) -> int:
     return max(s.capacity for s in shapes if 4 * _compiled_for("rows", s)[1] <= most_shared_bytes(device))
 
 
-@functools.lru_cache(maxsize=4096)
 def _shape(n: int, places: bool) -> Shape:
     shapes = (Shape(*pair, places) for pair in (_SHORT_WITH_PLACES if places else _SHORT))
     return next(s for s in shapes if s.capacity >= n)
 
 
-def _launch_plain(kernel: Kernel, like: Any, grid: int, *arguments: Any, shared_bytes: int = 256) -> None:
-    """Start a kernel that sorts nothing."""
-    kernel.launch(_PLAIN, like, grid, _THREADS, shared_bytes, *arguments)
+def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: Any, shared_bytes: int = 256) -> Launch:
+    """A kernel that sorts nothing."""
+    return bind(kernel, _PLAIN, device, grid, _THREADS, shared_bytes, *numbers)
 
 
 class Sorted(NamedTuple):
@@ -115,7 +113,8 @@ def sort_rows(rows: Any, places: bool) -> Sorted:
     if n > longest_on_chip(rows.get_device()):
         return _sort_long_rows(rows, places)
     keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
-    _shape(n, places).launch("rows", _SORT_ROWS, rows, rows.shape[0], rows, n, keys, order)
+    launch = _shape(n, places).bind("rows", _SORT_ROWS, rows.get_device(), rows.shape[0], n)
+    launch(rows, keys, order)
     return Sorted(keys, order)
 
 
@@ -129,20 +128,16 @@ def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     cursors = rows.new_zeros((slices, buckets), dtype=borders.dtype)
     starts = empty(rows, (slices, buckets), "int32")
     keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
-    shape._replace(places=False).launch(
-        "buckets", _PICK_BORDERS, rows, slices, rows, n, buckets, borders, reached
-    )
-
-    def deal(*out: Any) -> None:
-        # The ruler's table, and borders, counts and shifts of the buckets.
-        extra_words = _RULED + 3 * buckets
-        arguments = (rows, n, tiles, buckets, borders, reached, cursors, *out)
-        shape.launch("buckets", _DEAL_TILES, rows, slices * tiles, *arguments, extra_words=extra_words)
-
-    deal(None, None)
-    shape.launch("buckets", _START_BUCKETS, rows, slices, cursors, starts, buckets)
-    deal(keys, order)
-    shape.launch("buckets", _SORT_BUCKETS, rows, slices * buckets, keys, order, starts, n, buckets)
+    device = rows.get_device()
+    pick = shape._replace(places=False).bind("buckets", _PICK_BORDERS, device, slices, n, buckets)
+    # Dealing needs the ruler's table, and borders, counts and shifts of the buckets.
+    sizes, extra_words = (n, tiles, buckets), _RULED + 3 * buckets
+    deal = shape.bind("buckets", _DEAL_TILES, device, slices * tiles, *sizes, extra_words=extra_words)
+    pick(rows, borders, reached)
+    deal(rows, borders, reached, cursors, None, None)
+    shape.bind("buckets", _START_BUCKETS, device, slices, buckets)(cursors, starts)
+    deal(rows, borders, reached, cursors, keys, order)
+    shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)(keys, order, starts)
     return Sorted(keys, order)
 
 
@@ -157,46 +152,62 @@ class Matched(NamedTuple):
 def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
     if px.shape == py.shape and px.shape[1] <= longest_on_chip(px.get_device()):
-        rows = px.contiguous(), py.contiguous()
-        return _match(px, *rows, None, (px.shape[0], 0), px.shape[1], p, factor, wanted)
+        px, py = px.contiguous(), py.contiguous()
+        slices, n = px.shape
+        out = _new_matched(px, slices, n, wanted)
+        _matching(px.get_device(), slices, n, 0, p, factor, wanted[0] or wanted[1])(px, py, None, *out)
+        return out
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
 
 def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
-    clouds = x.contiguous(), y.contiguous()
-    return _match(x, *clouds, theta.contiguous(), tuple(theta.shape), x.shape[0], p, factor, wanted)
+    x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+    (slices, dim), n = theta.shape, x.shape[0]
+    out = _new_matched(x, slices, n, wanted)
+    _matching(x.get_device(), slices, n, dim, p, factor, wanted[0] or wanted[1])(x, y, theta, *out)
+    return out
 
 
 def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """The same for more and larger clouds: both are projected in one launch, and matched in another."""
-    n, slices = x.shape[0], theta.shape[0]
-    both = x.new_empty((2, slices, n))
+    (slices, dim), n, device = theta.shape, x.shape[0], x.get_device()
+    both = x.new_empty(2 * slices * n)
     # Addresses, not views: making those takes as long as a launch.
-    rows = (both.data_ptr(), both.data_ptr() + 4 * slices * n)
-    _launch_project(x, y, theta, *rows)
-    return _match(both, *rows, None, (slices, 0), n, p, factor, wanted)
+    rows = both.data_ptr(), both.data_ptr() + 4 * slices * n
+    _projecting(device, slices, n, n, dim)(x, y, theta, *rows)
+    out = _new_matched(x, slices, n, wanted)
+    _matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
+    return out
 
 
-def _match(
-    like: Any,
-    x: Any,
-    y: Any,
-    theta: Any,
-    sizes: tuple[int, int],
-    n: int,
-    p: float,
-    factor: float,
-    wanted: tuple[bool, bool],
-) -> Matched:
-    slices, dim = sizes
+def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> Matched:
     scores = empty(like, (slices,), "float64")
     # One piece of memory for both: asking for it takes longer than cutting it.
-    both = like.new_empty((2, slices, n)).unbind(0) if wanted[0] and wanted[1] else None
-    slopes = both or [like.new_empty((slices, n)) if want else None for want in wanted]
-    arguments = (x, y, theta, n, dim, p, factor, scores, *slopes)
-    _shape(n, any(wanted)).launch("rows", _MATCH_ROWS, like, slices, *arguments)
-    return Matched(scores, *slopes)
+    if wanted[0] and wanted[1]:
+        return Matched(scores, *like.new_empty((2, slices, n)).unbind(0))
+    return Matched(scores, *(like.new_empty((slices, n)) if want else None for want in wanted))
+
+
+# A small problem takes less time than to say how it is to be started, so that is said once.
+@functools.lru_cache(maxsize=1024)
+def _matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
+    """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
+    return _shape(n, with_slopes).bind("rows", _MATCH_ROWS, device, slices, n, dim, p, factor)
+
+
+@functools.lru_cache(maxsize=1024)
+def _projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+    """Takes x, y and theta; then room for the projections of both."""
+    tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
+    return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES)
+
+
+@functools.lru_cache(maxsize=1024)
+def _finishing(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+    """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step."""
+    tiles = -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
+    return _bind_plain(_FINISH_STEP, device, tiles, slices, n, m, dim, shared_bytes=_GATHER_BYTES)
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -211,23 +222,17 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     # A point of the smaller cloud collects from several of the other.
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
     y_slopes = fill((slices, m)) if wanted[1] else None
-    arguments = (x.keys, y.keys, x.places, y.places, n, m, parts, p, factor, sums, x_slopes, y_slopes)
-    _launch_plain(_MATCH_SORTED, x.keys, slices * parts, *arguments)
+    launch = _bind_plain(_MATCH_SORTED, x.keys.get_device(), slices * parts, n, m, parts, p, factor)
+    launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
 
 def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
     """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
-    px, py = x.new_empty((theta.shape[0], x.shape[0])), x.new_empty((theta.shape[0], y.shape[0]))
-    _launch_project(x, y, theta, px, py)
-    return px, py
-
-
-def _launch_project(x: Any, y: Any, theta: Any, px: Any, py: Any) -> None:
     (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
-    tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
-    arguments = (x, y, theta, slices, n, m, dim, px, py)
-    _launch_plain(_PROJECT, x, tiles, *arguments, shared_bytes=_PROJECT_BYTES)
+    px, py = x.new_empty((slices, n)), x.new_empty((slices, m))
+    _projecting(x.get_device(), slices, n, m, dim)(x, y, theta, px, py)
+    return px, py
 
 
 def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, Any]:
@@ -235,19 +240,19 @@ def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, An
 
     The gradients `(rows, dim)` are those by x where it has slopes, and below them those by y.
     """
+    scores, x_slopes, y_slopes = matched
+    n, m = (0 if slopes is None else slopes.shape[1] for slopes in (x_slopes, y_slopes))
     slices, dim = theta.shape
-    sizes = [0 if slopes is None else slopes.shape[1] for slopes in matched[1:]]
-    total, gradient = empty(theta, (), "float32"), theta.new_empty((sum(sizes), dim))
-    tiles = -(-dim // _SIDE) * sum(-(-size // _SIDE) for size in sizes)
-    arguments = (*matched[1:], theta, slices, *sizes, dim, gradient, matched.scores, total, step)
-    _launch_plain(_FINISH_STEP, theta, tiles, *arguments, shared_bytes=_GATHER_BYTES)
+    total, gradient = theta.new_empty(()), theta.new_empty((n + m, dim))
+    finish = _finishing(theta.get_device(), slices, n, m, dim)
+    finish(x_slopes, y_slopes, theta, gradient, scores, total, step)
     return total, gradient
 
 
 def add_up(scores: Any, step: Any = None) -> Any:
     """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
     out = empty(scores, (), "float32")
-    _launch_plain(_ADD_UP, scores, 1, scores, scores.shape[0], out, step)
+    _bind_plain(_ADD_UP, scores.get_device(), 1, scores.shape[0])(scores, out, step)
     return out
 
 
@@ -257,5 +262,5 @@ def far_centre(points: Any) -> Any:
     n, dim = points.shape
     centre = points.new_empty((dim,))
     room = 4 * 2 * _THREADS
-    _launch_plain(_FAR_CENTRE, points, -(-dim // 32), points, n, dim, centre, shared_bytes=room)
+    _bind_plain(_FAR_CENTRE, points.get_device(), -(-dim // 32), n, dim, shared_bytes=room)(points, centre)
     return centre
