@@ -14,7 +14,7 @@ from orthoslice.estimate import far_centre
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
 from orthoslice.kernels.cuda import loss as cuda_loss
 from orthoslice.kernels.cuda import rows as cuda_rows
-from orthoslice.kernels.cuda.loss import sliced_loss, sort_target
+from orthoslice.kernels.cuda.loss import sliced_loss, small_step, sort_target
 from orthoslice.kernels.cuda.rows import (
     Matched,
     add_up,
@@ -387,6 +387,42 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
             assert_rounded(gradient, torch.cat(expected), np.float32, 7 * 5)
         else:
             assert gradient is None
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize(("n", "dim", "slices"), [(1, 1, 1), (2, 3, 5), (63, 5, 7), (257, 9, 65)])
+@pytest.mark.parametrize("p", [1, 2])
+def test_small_steps(rng, n, dim, slices, p, wanted, cuda_device, monkeypatch):
+    """Repeated with other data, projected where they are sorted or before."""
+    for inside in (1 << 26, 0):
+        monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
+        run = None
+        for step in range(2):
+            x, y, theta = (as_rows(rng.normal(size=(rows, dim)), cuda_device) for rows in (n, n, slices))
+            run = run or small_step(x, y, slices, p, 1 << 30)
+            count = torch.tensor(step, device=cuda_device)
+            value, gradient = run(x, y, theta, count, wanted)
+            px, py = (theta.double() @ a.double().T for a in (x, y))
+            scores, *slopes = exact(px, py, p, 1 / slices)
+            assert count.item() == step + 1
+            assert_rounded(value, scores.sum(), np.float32, slices)
+            expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
+            if expected:
+                assert_rounded(gradient, torch.cat(expected), np.float32, slices * dim)
+            else:
+                assert gradient is None
+
+
+def test_steps_that_are_not_small(cuda_device, monkeypatch):
+    monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    x, y, long = (torch.zeros((n, 3), device=cuda_device) for n in (100, 99, 101))
+    assert small_step(x, x, 10, 2, 32 * 10 * 100) is not None
+    assert small_step(x, x, 10, 2, 32 * 10 * 100 - 1) is None
+    assert small_step(x, y, 10, 2, 1 << 30) is None
+    assert small_step(long, long, 10, 2, 1 << 30) is None
+    monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", 2 * 10 * 100 * 3 - 1)
+    assert small_step(x, x, 10, 2, 1 << 30) is None
 
 
 @pytest.mark.parametrize(("n", "m"), [(63, 63), (63, 40), (40, 63)])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import functools
 import operator
 import secrets
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +22,13 @@ from orthoslice.estimate import plan_layout
 from orthoslice.kernels import triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
-from orthoslice.kernels.cuda.loss import is_target_worth_sorting, projected_loss, sliced_loss, sort_target
+from orthoslice.kernels.cuda.loss import (
+    is_target_worth_sorting,
+    projected_loss,
+    sliced_loss,
+    small_step,
+    sort_target,
+)
 from orthoslice.nn._steps import Kept, Plan, WithGradients
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
@@ -97,7 +105,9 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         # Looked up, not worked out: for small clouds the host is what takes time.
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, self.n_directions)
+        given = self._buffers["theta"]
+        count = self.n_directions if given is None else given.shape
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, count, self.p, self.memory)
         try:
             plan = self._plans[shape]
         except KeyError:
@@ -107,20 +117,11 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if not plan.is_single:
             # Half precision is summed in single precision.
             x, y = x.float(), y.float()
-        if plan.blocks is None:
-            buffers = self._buffers
-            theta = self._checked_theta.of(_checked_rows, buffers["theta"])
-            step = buffers["step"] if rng is None else None
-        else:
-            stream, step = self._key(x, rng)
-            theta = plan.draw(plan.blocks._replace(stream=stream, step=step)).theta
-            if theta.shape[0] > plan.n_directions:
-                theta = theta[: plan.n_directions]
-        with full_precision(x):
-            if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-                value: torch.Tensor = WithGradients.apply(self._whole_step, (theta, step), x, y)
-                return value
-            return self._whole_step(x, y, theta, step, (False, False))[0]
+        theta, step = plan.directions(rng)
+        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+            value: torch.Tensor = WithGradients.apply(plan.run, (theta, step), x, y)
+            return value
+        return plan.run(x, y, theta, step, (False, False))[0]
 
     @abc.abstractmethod
     def _whole_step(
@@ -134,16 +135,35 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            is_single = x.dtype == y.dtype == torch.float32
-            plan = Plan(is_single, None, None, 0)
+            directions: Any = self._given_directions
+            slices = 0 if self.theta is None else self.theta.shape[0]
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
-                stream, size = self._key(x, None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
-                blocks = Blocks(sampler, stream, 0, *size, step=self.step)
-                plan = Plan(is_single, blocks, draw_blocks.chosen(blocks), layout.n_directions)
+                stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
+                blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
+                directions = functools.partial(self._drawn, draw_blocks.chosen(blocks), blocks, slices)
+            is_single = x.dtype == y.dtype == torch.float32
+            plan = Plan(is_single, directions, self._choose_run(x, y, slices))
         self._plans[shape] = plan
         return plan
+
+    def _given_directions(self, rng: int | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Directions that stay the same, as rows, and the step that they are used in."""
+        theta = self._checked_theta.of(_checked_rows, self._buffers["theta"])
+        return theta, self._buffers["step"] if rng is None else None
+
+    def _drawn(
+        self, draw: Any, blocks: Blocks, slices: int, rng: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """As many directions out of these blocks, as rows, and the step that they are of."""
+        stream, step = self._key(rng)
+        theta = draw(blocks._replace(stream=stream, step=step)).theta
+        return theta if theta.shape[0] == slices else theta[:slices], step
+
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
+        """What makes a whole step with clouds of these shapes."""
+        return self._whole_step
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
@@ -162,7 +182,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value_in_general(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
-        stream, step = self._key(x, rng)
+        stream, step = self._key(rng, x)
         on_host = x.device.type == "cpu"
         if on_host:
             # Tensors in host memory are worked on as NumPy arrays.
@@ -188,11 +208,15 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         """The distance that this is the loss of."""
 
-    def _key(self, x: Any, rng: int | None) -> tuple[Stream, torch.Tensor | None]:
-        """Which directions to draw: those of the next step, or those of a seed, which is no step."""
+    def _key(self, rng: int | None, like: torch.Tensor | None = None) -> tuple[Stream, torch.Tensor | None]:
+        """Which directions to draw: those of the next step, or those of a seed, which is no step.
+
+        The key of a seed is made where `like` is, or else where this loss is.
+        """
+        buffers = self._buffers
         if rng is None:
-            return Stream(self.key_high, self.key_low), self.step
-        return Stream.from_seed(_check_seed("rng", rng), x), None
+            return Stream(buffers["key_high"], buffers["key_low"]), buffers["step"]
+        return Stream.from_seed(_check_seed("rng", rng), buffers["step"] if like is None else like), None
 
     def _check_device(self, x: torch.Tensor, rng: int | None) -> None:
         if rng is None and x.device != self.step.device:
@@ -280,10 +304,21 @@ class SlicedWassersteinLoss(_Loss):
     def _whole_step(
         self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
-        target = None
-        if self._has_target and self._sampler is None and is_target_worth_sorting(x, y, theta):
-            target = self._sorted_target.of(lambda y, theta: sort_target(y.float(), theta), self.target, theta)
-        return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
+        with full_precision(x):
+            target = None
+            if self._may_sort_target and is_target_worth_sorting(x, y, theta):
+                target = self._sorted_target.of(_sort_target, self.target, theta)
+            return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
+
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
+        if self._may_sort_target and is_target_worth_sorting(x, y, self.theta):
+            return self._whole_step
+        return small_step(x, y, slices, self.p, self.memory) or self._whole_step
+
+    @property
+    def _may_sort_target(self) -> bool:
+        """Whether the target would come out the same at every step."""
+        return self._has_target and self._sampler is None
 
 
 class ProjectedWassersteinLoss(_Loss):
@@ -337,7 +372,8 @@ class ProjectedWassersteinLoss(_Loss):
         self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
         spoil = self._spoil.of(unreadable_nan, theta) if self._sampler is None else None
-        return projected_loss(x, y, theta, spoil, self.p, wanted, self.memory, step)
+        with full_precision(x):
+            return projected_loss(x, y, theta, spoil, self.p, wanted, self.memory, step)
 
 
 def _wide(theta: Any) -> torch.Tensor:
@@ -353,6 +389,10 @@ def _checked_rows(theta: torch.Tensor) -> torch.Tensor:
     checked = check_directions(wide, Cloud(wide[:1]))
     assert isinstance(checked, Given)
     return checked.theta
+
+
+def _sort_target(target: torch.Tensor, theta: torch.Tensor) -> Any:
+    return sort_target(target.float(), theta)
 
 
 def _check_tensor(name: str, points: Any) -> None:

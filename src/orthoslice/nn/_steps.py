@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 
 from orthoslice.arrays.autodiff import first_derivative
-from orthoslice.directions.drawing import Blocks
 
 
 class Plan(NamedTuple):
-    """How clouds of one shape get their directions at every step; without blocks they are given."""
+    """How to make a step with clouds of one shape."""
 
     is_single: bool
-    """Whether both clouds are in single precision."""
-    blocks: Blocks | None
-    draw: Any
-    n_directions: int
+    """Whether both are in single precision."""
+    directions: Callable[[int | None], tuple[Any, Any]]
+    """Of a seed, or None for the next step: rows of directions, and the step to move on unless it is None."""
+    run: Callable[..., tuple[Any, Any]]
+    """Of x, y, theta, step and which gradients are wanted: the value and those gradients."""
 
 
 class Kept:

@@ -19,8 +19,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 
 class Packed:
@@ -68,7 +69,9 @@ _SHARED_BYTES = 99 * 1024
 _NO_CONTEXT = 201
 
 
-class Program(NamedTuple):
+# Told apart by identity, which is quick: there is one of each.
+@dataclass(frozen=True, eq=False)
+class Program:
     """A source in this folder and the numbers it is compiled with."""
 
     source: str
@@ -83,7 +86,8 @@ class Program(NamedTuple):
         return [f"-D{name}={value}" for name, value in self.defines]
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Kernel:
     """A kernel of a program: how many addresses it takes, and the numbers after them, as :mod:`struct`."""
 
     name: str

@@ -22,6 +22,7 @@ from orthoslice.kernels.cuda.rows import (
     project_both,
     sort_rows,
 )
+from orthoslice.kernels.cuda.small import SmallStep
 
 # Multiplications of a step (slices x points x dim) up to which it pays to project in the kernel that sorts,
 # where every direction reads the clouds again, and to make both products in one launch of our own.
@@ -57,6 +58,15 @@ def sliced_loss(
     if wanted[0] or wanted[1]:
         return finish_step(matched, theta, step)
     return add_up(matched.scores, step), None
+
+
+def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep | None:
+    """The same for clouds of these shapes without a target, ready to be repeated, if they are small."""
+    (n, dim), m, device = x.shape, y.shape[0], x.get_device()
+    work = 2 * slices * n * dim
+    if n != m or n > longest_on_chip(device) or work > _PROJECT_AT_ONCE or 2 * _BYTES * slices * n > memory:
+        return None
+    return SmallStep(device, n, dim, slices, p, work <= _PROJECT_INSIDE)
 
 
 def _large_sliced_loss(

@@ -155,7 +155,7 @@ def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bo
         px, py = px.contiguous(), py.contiguous()
         slices, n = px.shape
         out = _new_matched(px, slices, n, wanted)
-        _matching(px.get_device(), slices, n, 0, p, factor, wanted[0] or wanted[1])(px, py, None, *out)
+        matching(px.get_device(), slices, n, 0, p, factor, wanted[0] or wanted[1])(px, py, None, *out)
         return out
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
@@ -165,7 +165,7 @@ def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (slices, dim), n = theta.shape, x.shape[0]
     out = _new_matched(x, slices, n, wanted)
-    _matching(x.get_device(), slices, n, dim, p, factor, wanted[0] or wanted[1])(x, y, theta, *out)
+    matching(x.get_device(), slices, n, dim, p, factor, wanted[0] or wanted[1])(x, y, theta, *out)
     return out
 
 
@@ -175,9 +175,9 @@ def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted:
     both = x.new_empty(2 * slices * n)
     # Addresses, not views: making those takes as long as a launch.
     rows = both.data_ptr(), both.data_ptr() + 4 * slices * n
-    _projecting(device, slices, n, n, dim)(x, y, theta, *rows)
+    projecting(device, slices, n, n, dim)(x, y, theta, *rows)
     out = _new_matched(x, slices, n, wanted)
-    _matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
+    matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
     return out
 
 
@@ -191,23 +191,29 @@ def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> M
 
 # A small problem takes less time than to say how it is to be started, so that is said once.
 @functools.lru_cache(maxsize=1024)
-def _matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
+def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
     """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
     return _shape(n, with_slopes).bind("rows", _MATCH_ROWS, device, slices, n, dim, p, factor)
 
 
 @functools.lru_cache(maxsize=1024)
-def _projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+def projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
     """Takes x, y and theta; then room for the projections of both."""
     tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
     return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES)
 
 
 @functools.lru_cache(maxsize=1024)
-def _finishing(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+def finishing(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
     """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step."""
     tiles = -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
     return _bind_plain(_FINISH_STEP, device, tiles, slices, n, m, dim, shared_bytes=_GATHER_BYTES)
+
+
+@functools.lru_cache(maxsize=1024)
+def adding(device: int, slices: int) -> Launch:
+    """Takes scores, and room for their sum; then the step."""
+    return _bind_plain(_ADD_UP, device, 1, slices)
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -231,7 +237,7 @@ def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
     """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
     (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
     px, py = x.new_empty((slices, n)), x.new_empty((slices, m))
-    _projecting(x.get_device(), slices, n, m, dim)(x, y, theta, px, py)
+    projecting(x.get_device(), slices, n, m, dim)(x, y, theta, px, py)
     return px, py
 
 
@@ -244,7 +250,7 @@ def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, An
     n, m = (0 if slopes is None else slopes.shape[1] for slopes in (x_slopes, y_slopes))
     slices, dim = theta.shape
     total, gradient = theta.new_empty(()), theta.new_empty((n + m, dim))
-    finish = _finishing(theta.get_device(), slices, n, m, dim)
+    finish = finishing(theta.get_device(), slices, n, m, dim)
     finish(x_slopes, y_slopes, theta, gradient, scores, total, step)
     return total, gradient
 
@@ -252,7 +258,7 @@ def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, An
 def add_up(scores: Any, step: Any = None) -> Any:
     """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
     out = empty(scores, (), "float32")
-    _bind_plain(_ADD_UP, scores.get_device(), 1, scores.shape[0])(scores, out, step)
+    adding(scores.get_device(), scores.shape[0])(scores, out, step)
     return out
 
 
