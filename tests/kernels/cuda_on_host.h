@@ -20,12 +20,17 @@ namespace cuda_on_host {
 bool misaligned;
 }
 
-struct float4 {
+struct alignas(16) float4 {
     float x, y, z, w;
+    float4() = default;
     float4(float x, float y, float z, float w) : x(x), y(y), z(z), w(w) {}
-    // A GPU stops at such a load.
-    float4(const float4& other) : x(other.x), y(other.y), z(other.z), w(other.w) {
-        if (reinterpret_cast<uintptr_t>(&other) % 16) cuda_on_host::misaligned = true;
+    float4(const float4& other) { *this = other; }
+    // A GPU stops at such a load or store.
+    float4& operator=(const float4& other) {
+        if ((reinterpret_cast<uintptr_t>(&other) | reinterpret_cast<uintptr_t>(this)) % 16)
+            cuda_on_host::misaligned = true;
+        x = other.x, y = other.y, z = other.z, w = other.w;
+        return *this;
     }
 };
 

@@ -56,7 +56,7 @@ def compiled_kernel(name: str, program: cuda.Program, device: int) -> cuda.Start
 
     def start(grid: int, threads: int, shared_bytes: int, stream: int, packed: cuda.Packed) -> None:
         problem = function(grid, threads, shared_bytes, ctypes.addressof(packed.room))
-        assert not problem, f"{name} loaded four numbers from an address that is no multiple of 16"
+        assert not problem, f"{name} loaded or stored four numbers at an address that is no multiple of 16"
 
     return start
 

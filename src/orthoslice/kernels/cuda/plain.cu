@@ -89,115 +89,162 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_up(
     add_up_scores(scores, count, out, step, shared);
 }
 
-// Four consecutive coordinates of a row, zeros beyond its end.
-__device__ __forceinline__ void load_four(const float* table, long long row, int rows, int column, int dim, float* out) {
+// Four consecutive numbers of a row of `table (rows, width)`, zeros beyond its ends; at once where `aligned` says that
+// rows are made of whole fours.
+__device__ __forceinline__ float4 load_four(
+    const float* table, long long row, int rows, int column, int width, bool aligned) {
+    const float* from = table + row * width + column;
+    if (row >= rows || column >= width) return {0.0f, 0.0f, 0.0f, 0.0f};
+    if (aligned) return *reinterpret_cast<const float4*>(from);
+    return {from[0], column + 1 < width ? from[1] : 0.0f, column + 2 < width ? from[2] : 0.0f,
+            column + 3 < width ? from[3] : 0.0f};
+}
+
+__device__ __forceinline__ void store_four(
+    float* table, long long row, int rows, int column, int width, bool aligned, const float* four) {
+    if (row >= rows) return;
+    float* to = table + row * width + column;
+    if (aligned && column < width) *reinterpret_cast<float4*>(to) = {four[0], four[1], four[2], four[3]};
+    else
 #pragma unroll
-    for (int d = 0; d < 4; d++) out[d] = row < rows && column + d < dim ? table[row * dim + column + d] : 0.0f;
+        for (int k = 0; k < 4; k++)
+            if (column + k < width) to[k] = four[k];
+}
+
+__device__ __forceinline__ bool in_fours(const float* table, int width) {
+    return width % 4 == 0 && (size_t)table % 16 == 0;
 }
 
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
-extern "C" __global__ void __launch_bounds__(THREADS) project(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     const float* x, const float* y, const float* theta, float* px, float* py, int slices, int n, int m, int dim) {
     SHARED(u32, shared);
-    float *along = reinterpret_cast<float*>(shared), *points = along + DEPTH * (DIRECTIONS + 4);
+    float* staged = reinterpret_cast<float*>(shared);
+    constexpr int ALONG = DIRECTIONS + 4, ACROSS = PROJECTED + 4, STAGE = DEPTH * (ALONG + ACROSS);
     int x_tiles = (n + PROJECTED - 1) / PROJECTED, tiles = x_tiles + (m + PROJECTED - 1) / PROJECTED;
     int tile = blockIdx.x % tiles, first_row = blockIdx.x / tiles * DIRECTIONS;
     bool of_x = tile < x_tiles;
     const float* cloud = of_x ? x : y;
     float* out = of_x ? px : py;
     int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * PROJECTED;
-    // A thread holds 4 directions and two runs of 4 points, half a tile apart: reads and writes of a warp are runs.
+    bool whole = in_fours(theta, dim) && in_fours(cloud, dim);
+    // A thread loads runs of 4 coordinates, of one direction and two points; it holds 4 directions and two runs of 4
+    // points, half a tile apart: reads and writes of a warp are runs.
+    int line = threadIdx.x / 4, from = threadIdx.x % 4 * 4;
     int column = threadIdx.x % 16 * 4, row = threadIdx.x / 16 * 4;
+    float4 next[3];
     float sum[4][8] = {};
-    for (int d = 0; d < dim; d += DEPTH) {
-        int line = threadIdx.x / 4, from = threadIdx.x % 4 * 4;
-        float four[4];
-        load_four(theta, first_row + line, slices, d + from, dim, four);
+    // The next coordinates are on their way while these are multiplied.
+    for (int d = -DEPTH, stage = 0; d < dim; d += DEPTH, stage ^= 1) {
+        float *along = staged + stage * STAGE, *points = along + DEPTH * ALONG;
+        if (d >= 0) {
 #pragma unroll
-        for (int k = 0; k < 4; k++) along[(from + k) * (DIRECTIONS + 4) + line] = four[k];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            load_four(cloud, first_point + line + 64 * half, size, d + from, dim, four);
-#pragma unroll
-            for (int k = 0; k < 4; k++) points[(from + k) * (PROJECTED + 4) + line + 64 * half] = four[k];
+            for (int half = 0; half < 3; half++) {
+                float* to = half ? points + from * ACROSS + line + 64 * (half - 1) : along + from * ALONG + line;
+                int stride = half ? ACROSS : ALONG;
+                to[0] = next[half].x;
+                to[stride] = next[half].y;
+                to[2 * stride] = next[half].z;
+                to[3 * stride] = next[half].w;
+            }
+            // Who is behind still reads the other stage.
+            __syncthreads();
         }
-        __syncthreads();
+        if (d + DEPTH < dim) {
+            next[0] = load_four(theta, first_row + line, slices, d + DEPTH + from, dim, whole);
+            next[1] = load_four(cloud, first_point + line, size, d + DEPTH + from, dim, whole);
+            next[2] = load_four(cloud, first_point + line + 64, size, d + DEPTH + from, dim, whole);
+        }
+        if (d < 0) continue;
 #pragma unroll
         for (int k = 0; k < DEPTH; k++) {
-            const float4 t = *reinterpret_cast<const float4*>(along + k * (DIRECTIONS + 4) + row);
-            const float4 a = *reinterpret_cast<const float4*>(points + k * (PROJECTED + 4) + column);
-            const float4 b = *reinterpret_cast<const float4*>(points + k * (PROJECTED + 4) + column + 64);
+            const float4 t = *reinterpret_cast<const float4*>(along + k * ALONG + row);
+            const float4 a = *reinterpret_cast<const float4*>(points + k * ACROSS + column);
+            const float4 b = *reinterpret_cast<const float4*>(points + k * ACROSS + column + 64);
             const float left[4] = {t.x, t.y, t.z, t.w}, right[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 8; j++) sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
         }
-        __syncthreads();
     }
+    bool aligned = in_fours(out, size);
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            int point = first_point + column + j % 4 + 64 * (j / 4);
-            if (first_row + row + i < slices && point < size) out[(long long)(first_row + row + i) * size + point] = sum[i][j];
-        }
+        for (int half = 0; half < 2; half++)
+            store_four(out, first_row + row + i, slices, first_point + column + 64 * half, size, aligned, sum[i] + 4 * half);
 }
 
 // Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
 // Either may have no points. A launch is saved by adding up the scores on the way.
-extern "C" __global__ void __launch_bounds__(THREADS) finish_step(
+extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
     const float* x_slopes, const float* y_slopes, const float* theta, float* gradient, const double* scores, float* total,
     long long* step, int rows, int n, int m, int dim) {
     SHARED(u32, shared);
+    float* staged = reinterpret_cast<float*>(shared);
     if (blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
     __syncthreads();
-    float *slopes = reinterpret_cast<float*>(shared), *along = slopes + GATHERED * SIDE;
+    // Groups of threads share out the directions; a thread holds 4 points and 4 coordinates.
+    constexpr int MEMBERS = SIDE * SIDE / 16, GROUPS = THREADS / MEMBERS, SHARE = GATHERED / GROUPS;
+    constexpr int LOADS = GATHERED * SIDE / THREADS / 4, LINES = THREADS / (SIDE / 4), STAGE = 2 * GATHERED * SIDE;
     int x_tiles = (n + SIDE - 1) / SIDE, tiles = x_tiles + (m + SIDE - 1) / SIDE;
     int tile = blockIdx.x % tiles, first_column = blockIdx.x / tiles * SIDE;
     bool of_x = tile < x_tiles;
     const float* source = of_x ? x_slopes : y_slopes;
     float* out = of_x ? gradient : gradient + (long long)n * dim;
     int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * SIDE;
-    int column = threadIdx.x % 16 * 4, point = threadIdx.x / 16 * 4;
-    int line = threadIdx.x / SIDE, across = threadIdx.x % SIDE;
-    constexpr int LOADS = GATHERED * SIDE / THREADS, STRIDE = THREADS / SIDE;
-    float next_slopes[LOADS], next_along[LOADS], sum[4][4] = {};
+    bool whole_slopes = in_fours(source, size), whole_rows = in_fours(theta, dim);
+    int group = threadIdx.x / MEMBERS, member = threadIdx.x % MEMBERS;
+    int column = member % (SIDE / 4) * 4, point = member / (SIDE / 4) * 4;
+    int line = threadIdx.x / (SIDE / 4), across = threadIdx.x % (SIDE / 4) * 4;
+    float4 next_slopes[LOADS], next_along[LOADS];
+    float sum[4][4] = {};
     // The next tiles are on their way while these are multiplied.
-    for (int first = -GATHERED; first < rows; first += GATHERED) {
+    for (int first = -GATHERED, stage = 0; first < rows; first += GATHERED, stage ^= 1) {
+        float *slopes = staged + stage * STAGE, *along = slopes + GATHERED * SIDE;
         if (first >= 0) {
 #pragma unroll
             for (int k = 0; k < LOADS; k++) {
-                slopes[(line + k * STRIDE) * SIDE + across] = next_slopes[k];
-                along[(line + k * STRIDE) * SIDE + across] = next_along[k];
+                int at = (line + k * LINES) * SIDE + across;
+                *reinterpret_cast<float4*>(slopes + at) = next_slopes[k];
+                *reinterpret_cast<float4*>(along + at) = next_along[k];
             }
+            // Who is behind still reads the other stage.
+            __syncthreads();
         }
-        __syncthreads();
 #pragma unroll
         for (int k = 0; k < LOADS; k++) {
-            int r = first + GATHERED + line + k * STRIDE;
-            bool inside = r < rows;
-            next_slopes[k] = inside && first_point + across < size ? source[(long long)r * size + first_point + across] : 0.0f;
-            next_along[k] = inside && first_column + across < dim ? theta[(long long)r * dim + first_column + across] : 0.0f;
+            int r = first + GATHERED + line + k * LINES;
+            next_slopes[k] = load_four(source, r, rows, first_point + across, size, whole_slopes);
+            next_along[k] = load_four(theta, r, rows, first_column + across, dim, whole_rows);
         }
-        if (first >= 0) {
+        if (first < 0) continue;
 #pragma unroll
-            for (int k = 0; k < GATHERED; k++) {
-                const float4 s = *reinterpret_cast<const float4*>(slopes + k * SIDE + point);
-                const float4 t = *reinterpret_cast<const float4*>(along + k * SIDE + column);
-                const float left[4] = {s.x, s.y, s.z, s.w}, right[4] = {t.x, t.y, t.z, t.w};
+        for (int k = 0; k < SHARE; k++) {
+            int r = group * SHARE + k;
+            const float4 s = *reinterpret_cast<const float4*>(slopes + r * SIDE + point);
+            const float4 t = *reinterpret_cast<const float4*>(along + r * SIDE + column);
+            const float left[4] = {s.x, s.y, s.z, s.w}, right[4] = {t.x, t.y, t.z, t.w};
 #pragma unroll
-                for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 4; i++)
 #pragma unroll
-                    for (int j = 0; j < 4; j++) sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
-            }
+                for (int j = 0; j < 4; j++) sum[i][j] = fmaf(left[i], right[j], sum[i][j]);
         }
-        __syncthreads();
     }
+    // What the groups have is added up in their order.
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (first_point + point + i < size && first_column + column + j < dim)
-                out[(long long)(first_point + point + i) * dim + first_column + column + j] = sum[i][j];
+        for (int j = 0; j < 4; j++) staged[group * SIDE * SIDE + (point + i) * SIDE + column + j] = sum[i][j];
+    __syncthreads();
+    bool aligned = in_fours(out, dim);
+    for (int k = 4 * threadIdx.x; k < SIDE * SIDE; k += 4 * THREADS) {
+        float four[4] = {};
+        for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) four[j] += staged[g * SIDE * SIDE + k + j];
+        store_four(out, first_point + k / SIDE, size, first_column + k % SIDE, dim, aligned, four);
+    }
 }

@@ -24,7 +24,7 @@ _RANKS_A_PART = 2048
 
 # Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
 # coordinates, directions at a time.
-_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 64, 32
+_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 32, 32
 _PLAIN = Program(
     "plain",
     (
@@ -36,8 +36,9 @@ _PLAIN = Program(
         ("GATHERED", _GATHERED),
     ),
 )
-_PROJECT_BYTES = 4 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
-_GATHER_BYTES = 4 * 2 * _GATHERED * _SIDE
+# Two stages each: one is filled while the other is used. At the end of a gradient, what each group of threads has.
+_PROJECT_BYTES = 4 * 2 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
+_GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
 _MATCH_ROWS = Kernel("match_rows", 6, "iifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
