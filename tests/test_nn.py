@@ -525,10 +525,10 @@ def test_whole_steps(rng, directions, p, n, m, whole_step):
 
 @pytest.mark.parametrize(
     ("options", "n"),
-    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"memory": 2000}, 20), ({"p": 1.5}, 1)],
+    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"p": 1.5}, 1)],
     ids=str,
 )
-def test_whole_projected_steps(rng, options, n, cuda_device, device, monkeypatch):
+def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
     """Against the plain loss, with points that tie on every line and so are matched by their coordinates."""
     if cuda_device == "cpu":
         bridge_torch(monkeypatch, False)
@@ -746,6 +746,7 @@ def test_whole_steps_are_refused_with_a_reason():
     assert "NVIDIA GPU" in projected._whole_step_refusal(x, x)
     pooled = nn.ProjectedWassersteinLoss(COUNT, cost="pooled")
     assert "full distance" in pooled._whole_step_refusal(x, x)
+    assert nn.ProjectedWassersteinLoss(COUNT, memory=1)._choose_run(x, x, COUNT) is None
 
 
 # On a GPU only.

@@ -159,6 +159,12 @@ T __shfl_up_sync(unsigned, T value, int step) {
     cuda_on_host::leave();
     return other;
 }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int step) {
+    T other = (T)cuda_on_host::exchange((double)value)[threadIdx.x % 32 ^ step];
+    cuda_on_host::leave();
+    return other;
+}
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     double* values = cuda_on_host::exchange(value);
     double top = 0;

@@ -6,7 +6,6 @@ import abc
 import functools
 import operator
 import secrets
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -19,17 +18,16 @@ from orthoslice.directions import IID, Given, Orthogonal
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import plan_layout
-from orthoslice.kernels import triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
 from orthoslice.kernels.cuda.loss import (
     is_target_worth_sorting,
-    projected_loss,
     sliced_loss,
     small_step,
     sort_target,
 )
-from orthoslice.nn._steps import Kept, Plan, WithGradients
+from orthoslice.kernels.cuda.projected import BYTES_A_PAIR, ProjectedStep
+from orthoslice.nn._steps import Kept, Plan, Run, WithGradients
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
@@ -123,12 +121,6 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return value
         return plan.run(x, y, theta, step, (False, False))[0]
 
-    @abc.abstractmethod
-    def _whole_step(
-        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
-    ) -> tuple[Any, Any]:
-        """Value and wanted gradients by kernels of the device, which also move the step on."""
-
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
         """How to make a whole step on the device, or None where the public function must do it."""
         if len(self._plans) >= _MOST_PLANS:
@@ -143,8 +135,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
                 directions = functools.partial(self._drawn, draw_blocks.chosen(blocks), blocks, slices)
-            is_single = x.dtype == y.dtype == torch.float32
-            plan = Plan(is_single, directions, self._choose_run(x, y, slices))
+            run = self._choose_run(x, y, slices)
+            plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
         self._plans[shape] = plan
         return plan
 
@@ -161,9 +153,9 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         theta = draw(blocks._replace(stream=stream, step=step)).theta
         return theta if theta.shape[0] == slices else theta[:slices], step
 
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
-        """What makes a whole step with clouds of these shapes."""
-        return self._whole_step
+    @abc.abstractmethod
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
+        """The kernels that make a whole step with clouds of these shapes, or None where memory is short."""
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
@@ -310,7 +302,7 @@ class SlicedWassersteinLoss(_Loss):
                 target = self._sorted_target.of(_sort_target, self.target, theta)
             return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
         if self._may_sort_target and is_target_worth_sorting(x, y, self.theta):
             return self._whole_step
         return small_step(x, y, slices, self.p, self.memory) or self._whole_step
@@ -366,14 +358,19 @@ class ProjectedWassersteinLoss(_Loss):
             return "it prices pairs by their full distance"
         if x.shape != y.shape or max(x.shape[:1], default=0) > LONGEST_CLOUD:
             return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
-        return super()._whole_step_refusal(x, y) or triton_refusal(x.detach(), dtypes=_TYPES)
+        return super()._whole_step_refusal(x, y)
+
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
+        n, dim = x.shape
+        if BYTES_A_PAIR * slices * n > self.memory:
+            return None
+        return functools.partial(self._whole_step, ProjectedStep(x.get_device(), n, dim, slices, self.p))
 
     def _whole_step(
-        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
+        self, run: ProjectedStep, x: Any, y: Any, theta: Any, step: Any, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
         spoil = self._spoil.of(unreadable_nan, theta) if self._sampler is None else None
-        with full_precision(x):
-            return projected_loss(x, y, theta, spoil, self.p, wanted, self.memory, step)
+        return run(x, y, theta, spoil, step, wanted)
 
 
 def _wide(theta: Any) -> torch.Tensor:

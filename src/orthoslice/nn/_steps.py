@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from orthoslice.arrays.autodiff import first_derivative
+
+Run: TypeAlias = Callable[[Any, Any, Any, Any, tuple[bool, bool]], tuple[Any, Any]]
+"""Of x, y, theta, step and which gradients are wanted: the value and those gradients, one below the other."""
 
 
 class Plan(NamedTuple):
@@ -18,8 +21,7 @@ class Plan(NamedTuple):
     """Whether both are in single precision."""
     directions: Callable[[int | None], tuple[Any, Any]]
     """Of a seed, or None for the next step: rows of directions, and the step to move on unless it is None."""
-    run: Callable[..., tuple[Any, Any]]
-    """Of x, y, theta, step and which gradients are wanted: the value and those gradients."""
+    run: Run
 
 
 class Kept:

@@ -117,3 +117,17 @@ __device__ __forceinline__ float slope(float difference, float p) {
     float size = p == 1.0f ? 1.0f : p * powf(fabsf(difference), p - 1.0f);
     return difference != difference ? difference : copysignf(size, difference);
 }
+
+// The sum of `count` scores by one block, always in the same order, in single precision; and one more step of a
+// training run.
+__device__ void add_up_scores(const double* scores, int count, float* out, long long* step, u32* talk) {
+    double total = 0.0;
+    for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
+    double sum = block_sum(total, talk);
+    if (threadIdx.x == 0) {
+        // What does not fit is no number, like what came of bad input: never a silent infinity.
+        float value = (float)sum;
+        *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
+        if (step) ++*step;
+    }
+}

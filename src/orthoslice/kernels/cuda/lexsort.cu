@@ -33,11 +33,13 @@ struct Points {
     }
 };
 
-// The order of the points of every cloud, `points (clouds, n, dim)`, by one block a cloud.
+// The order of the points of every cloud `(n, dim)`, by one block a cloud: there is a first one, and the rest follow one
+// another.
 extern "C" __global__ void __launch_bounds__(THREADS) lexicographic_order(
-    const float* points, long long* order, int n, int dim) {
+    const float* first, const float* rest, long long* order, int n, int dim) {
     SHARED(u32, shared);
-    Points cloud = {points + (long long)blockIdx.x * n * dim, dim, shared, shared + n};
+    const float* points = blockIdx.x ? rest + (long long)(blockIdx.x - 1) * n * dim : first;
+    Points cloud = {points, dim, shared, shared + n};
     for (int k = threadIdx.x; k < n; k += THREADS) {
         cloud.keys[k] = cloud.coordinate(k, 0);
         cloud.places[k] = k;

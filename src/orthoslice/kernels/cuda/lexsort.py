@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program, bind, empty
+from orthoslice.kernels.cuda import Kernel, Launch, Program, bind, empty
 
 _THREADS = 1024
 _PROGRAM = Program("lexsort", (("THREADS", _THREADS),))
-_ORDER = Kernel("lexicographic_order", 2, "ii")
+_ORDER = Kernel("lexicographic_order", 3, "ii")
 
 LONGEST_CLOUD = 8192
 """Of more points a single block would be slow, and a coordinate's sort is not what takes the time."""
@@ -19,5 +19,11 @@ def lexicographic_order(points: Any) -> Any:
     points = points.contiguous()
     clouds, n, dim = points.shape
     order = empty(points, (clouds, n), "int64")
-    bind(_ORDER, _PROGRAM, points.get_device(), clouds, _THREADS, 8 * n, n, dim)(points, order)
+    order_clouds = ordering(points.get_device(), clouds, n, dim)
+    order_clouds(points, points.data_ptr() + 4 * n * dim, order)
     return order
+
+
+def ordering(device: int, clouds: int, n: int, dim: int) -> Launch:
+    """Takes the first cloud and the rest, which follow one another; then room for the orders, int64."""
+    return bind(_ORDER, _PROGRAM, device, clouds, _THREADS, 8 * n, n, dim)

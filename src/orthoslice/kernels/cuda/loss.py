@@ -1,6 +1,6 @@
-"""The losses of a training step on an NVIDIA GPU, in as few launches as it takes.
+"""The sliced loss of a training step on an NVIDIA GPU, in as few launches as it takes.
 
-The references are `orthoslice.lines.sorted_scores` and `price_in_space`, averaged over the rows of `theta`.
+The reference is `orthoslice.lines.sorted_scores`, averaged over the rows of `theta`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from orthoslice.kernels.cuda.lexsort import lexicographic_order
 from orthoslice.kernels.cuda.rows import (
     Matched,
     Sorted,
@@ -19,7 +18,6 @@ from orthoslice.kernels.cuda.rows import (
     match_projected,
     match_rows,
     match_sorted,
-    project_both,
     sort_rows,
 )
 from orthoslice.kernels.cuda.small import SmallStep
@@ -103,45 +101,6 @@ def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
         if work <= _PROJECT_AT_ONCE:
             return match_projected(x, y, theta, p, factor, wanted)
     return match_rows(theta @ x.T, theta @ y.T, p, factor, wanted)
-
-
-def projected_loss(
-    x: Any, y: Any, theta: Any, spoil: Any, p: float, wanted: tuple[bool, bool], memory: int, step: Any
-) -> tuple[Any, Any]:
-    """Mean over `theta (slices, dim)` of the full costs of the couplings of `x (n, dim)` with `y (n, dim)`.
-
-    A `spoil` of NaN makes the result NaN, where orders would swallow that of a direction; None does nothing.
-    Returns what :func:`sliced_loss` does.
-    """
-    from orthoslice.kernels.triton_pairs import price_matches
-
-    orders = [lexicographic_order(cloud[None])[0] for cloud in (x, y)]
-    x, y = (cloud[order] for cloud, order in zip((x, y), orders, strict=True))
-    (n, dim), slices = x.shape, theta.shape[0]
-    torch = sys.modules["torch"]
-    # One mass for all pairs, shared out to the directions: their costs add up to the mean.
-    mass = x.new_full((1,), 1 / (n * slices), dtype=torch.float64)
-    if spoil is not None:
-        mass += spoil
-    scores: list[Any] = []
-    totals: list[Any] = []
-    at_once = max(1, memory // (_BYTES * 2 * n))
-    for rows in theta.split(at_once):
-        small = 2 * rows.shape[0] * n * dim <= _PROJECT_AT_ONCE
-        px, py = project_both(x, y, rows.contiguous()) if small else (rows @ x.T, rows @ y.T)
-        ix, iy = (sort_rows(projected, places=True).places for projected in (px, py))
-        part, gradients = price_matches(x, y, ix, iy, mass, p=p, wanted=wanted)
-        scores.append(part)
-        totals = [t + g for t, g in zip(totals, gradients, strict=True)] if totals else list(gradients)
-    value = add_up(scores[0] if len(scores) == 1 else torch.cat(scores), step)
-    if not totals:
-        return value, None
-    gradient = x.new_empty((len(totals) * n, dim))
-    # Back to the order of the user's points.
-    moved = [order for order, want in zip(orders, wanted, strict=True) if want]
-    for part, order, total in zip(gradient.split(n), moved, totals, strict=True):
-        part.index_copy_(0, order, total)
-    return value, gradient
 
 
 def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:

@@ -189,7 +189,7 @@ __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {
 
 __device__ void write_sorted(const u32* shared, int n, float* keys, int* places) {
     for (int k = threadIdx.x; k < n; k += THREADS) {
-        keys[k] = number(shared[at(k)]);
+        if (keys) keys[k] = number(shared[at(k)]);
         if (PAIRS) places[k] = shared[PADDED + at(k)];
     }
 }

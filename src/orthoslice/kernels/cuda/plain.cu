@@ -69,20 +69,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
 }
 
-// The sum of `count` scores by one block, always in the same order, in single precision; and one more step of a
-// training run.
-__device__ void add_up_scores(const double* scores, int count, float* out, long long* step, u32* talk) {
-    double total = 0.0;
-    for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
-    double sum = block_sum(total, talk);
-    if (threadIdx.x == 0) {
-        // What does not fit is no number, like what came of bad input: never a silent infinity.
-        float value = (float)sum;
-        *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
-        if (step) ++*step;
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS) add_up(
     const double* scores, float* out, long long* step, int count) {
     SHARED(u32, shared);
@@ -116,8 +102,10 @@ __device__ __forceinline__ bool in_fours(const float* table, int width) {
 }
 
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
+// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
-    const float* x, const float* y, const float* theta, float* px, float* py, int slices, int n, int m, int dim) {
+    const float* x, const float* y, const float* theta, const long long* order, float* px, float* py, int slices, int n,
+    int m, int dim) {
     SHARED(u32, shared);
     float* staged = reinterpret_cast<float*>(shared);
     constexpr int ALONG = DIRECTIONS + 4, ACROSS = PROJECTED + 4, STAGE = DEPTH * (ALONG + ACROSS);
@@ -132,6 +120,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     // points, half a tile apart: reads and writes of a warp are runs.
     int line = threadIdx.x / 4, from = threadIdx.x % 4 * 4;
     int column = threadIdx.x % 16 * 4, row = threadIdx.x / 16 * 4;
+    int point[2] = {first_point + line, first_point + line + 64};
+    if (order)
+        for (int& k : point)
+            if (k < size) k = (int)order[of_x ? k : n + k];
     float4 next[3];
     float sum[4][8] = {};
     // The next coordinates are on their way while these are multiplied.
@@ -152,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
         }
         if (d + DEPTH < dim) {
             next[0] = load_four(theta, first_row + line, slices, d + DEPTH + from, dim, whole);
-            next[1] = load_four(cloud, first_point + line, size, d + DEPTH + from, dim, whole);
-            next[2] = load_four(cloud, first_point + line + 64, size, d + DEPTH + from, dim, whole);
+            next[1] = load_four(cloud, point[0], size, d + DEPTH + from, dim, whole);
+            next[2] = load_four(cloud, point[1], size, d + DEPTH + from, dim, whole);
         }
         if (d < 0) continue;
 #pragma unroll

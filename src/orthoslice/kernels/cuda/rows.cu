@@ -102,5 +102,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const 
     float values[ITEMS];
     load_row(values, rows + row, n);
     sort_on_chip<Row>(values, nullptr, n, shared);
-    write_sorted(shared, n, keys + row, PAIRS ? places + row : nullptr);
+    write_sorted(shared, n, keys ? keys + row : nullptr, PAIRS ? places + row : nullptr);
 }

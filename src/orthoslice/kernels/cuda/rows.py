@@ -36,7 +36,7 @@ _PLAIN = Program(
         ("GATHERED", _GATHERED),
     ),
 )
-# Two stages each: one is filled while the other is used. At the end of a gradient, what each group of threads has.
+# Two stages each: one is filled while the other is used. At the end of a gradient, what groups of threads have.
 _PROJECT_BYTES = 4 * 2 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
 _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
@@ -47,7 +47,7 @@ _DEAL_TILES = Kernel("deal_tiles", 6, "iii")
 _START_BUCKETS = Kernel("start_buckets", 2, "i")
 _SORT_BUCKETS = Kernel("sort_buckets", 3, "ii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
-_PROJECT = Kernel("project", 5, "iiii")
+_PROJECT = Kernel("project", 6, "iiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiii")
 _ADD_UP = Kernel("add_up", 3, "i")
 _FAR_CENTRE = Kernel("far_centre", 2, "ii")
@@ -114,8 +114,7 @@ def sort_rows(rows: Any, places: bool) -> Sorted:
     if n > longest_on_chip(rows.get_device()):
         return _sort_long_rows(rows, places)
     keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
-    launch = _shape(n, places).bind("rows", _SORT_ROWS, rows.get_device(), rows.shape[0], n)
-    launch(rows, keys, order)
+    sorting(rows.get_device(), rows.shape[0], n, places)(rows, keys, order)
     return Sorted(keys, order)
 
 
@@ -176,7 +175,7 @@ def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted:
     both = x.new_empty(2 * slices * n)
     # Addresses, not views: making those takes as long as a launch.
     rows = both.data_ptr(), both.data_ptr() + 4 * slices * n
-    projecting(device, slices, n, n, dim)(x, y, theta, *rows)
+    projecting(device, slices, n, n, dim)(x, y, theta, None, *rows)
     out = _new_matched(x, slices, n, wanted)
     matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
     return out
@@ -198,8 +197,14 @@ def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float
 
 
 @functools.lru_cache(maxsize=1024)
+def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
+    """Takes rows; then room for them in order, or None, and for their places."""
+    return _shape(n, places).bind("rows", _SORT_ROWS, device, slices, n)
+
+
+@functools.lru_cache(maxsize=1024)
 def projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
-    """Takes x, y and theta; then room for the projections of both."""
+    """Takes x, y, theta, and None or the order (2, n) to read them in; then room for both projections."""
     tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
     return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES)
 
@@ -232,14 +237,6 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     launch = _bind_plain(_MATCH_SORTED, x.keys.get_device(), slices * parts, n, m, parts, p, factor)
     launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
-
-
-def project_both(x: Any, y: Any, theta: Any) -> tuple[Any, Any]:
-    """`theta x^T` and `theta y^T` in one launch; large products are better left to the library."""
-    (slices, dim), n, m = theta.shape, x.shape[0], y.shape[0]
-    px, py = x.new_empty((slices, n)), x.new_empty((slices, m))
-    projecting(x.get_device(), slices, n, m, dim)(x, y, theta, px, py)
-    return px, py
 
 
 def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, Any]:

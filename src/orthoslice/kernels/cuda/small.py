@@ -50,7 +50,7 @@ class SmallStep:
         if self._project is None:
             match(x, y, theta, scores, x_slopes, y_slopes)
         else:
-            self._project(x, y, theta, px, py)
+            self._project(x, y, theta, None, px, py)
             # A block has read its rows when it writes their slopes.
             match(px, py, 0, scores, x_slopes, y_slopes)
         if not (of_x or of_y):
