@@ -25,7 +25,7 @@ from orthoslice.kernels.cuda.small import SmallStep
 # Multiplications of a step (slices x points x dim) up to which it pays to project in the kernel that sorts,
 # where every direction reads the clouds again, and to make both products in one launch of our own.
 _PROJECT_INSIDE = 1 << 24
-_PROJECT_AT_ONCE = 1 << 29
+_PROJECT_AT_ONCE = 1 << 30
 
 # Working memory a number: the projection, its sorted copy and its place, and the slope.
 _BYTES = 16

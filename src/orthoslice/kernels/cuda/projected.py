@@ -1,7 +1,7 @@
 """The projected loss on an NVIDIA GPU, without weights: pairs are priced in full space.
 
-The reference is `orthoslice.pricing.price_in_space`, of couplings of clouds in canonical order, averaged over the
-rows of `theta`.
+The reference is `orthoslice.pricing.price_in_space`, of couplings of clouds in canonical order, averaged over
+the rows of `theta`.
 """
 
 from __future__ import annotations

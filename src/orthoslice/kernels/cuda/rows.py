@@ -24,7 +24,7 @@ _RANKS_A_PART = 2048
 
 # Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
 # coordinates, directions at a time.
-_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 32, 32
+_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 32, 64
 _PLAIN = Program(
     "plain",
     (
