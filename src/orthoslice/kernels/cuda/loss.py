@@ -18,13 +18,16 @@ from orthoslice.kernels.cuda.rows import (
     match_projected,
     match_rows,
     match_sorted,
+    numbers_a_thread,
     sort_rows,
 )
 from orthoslice.kernels.cuda.small import SmallStep
 
-# Multiplications of a step (slices x points x dim) up to which it pays to project in the kernel that sorts,
-# where every direction reads the clouds again, and to make both products in one launch of our own.
+# It pays to project in the kernel that sorts, where every direction reads the clouds again, up to so many
+# multiplications of a step (slices x points x dim) and of a thread; and to make both products in one launch of
+# our own up to so many of a step.
 _PROJECT_INSIDE = 1 << 24
+_PROJECT_BY_THREAD = 512
 _PROJECT_AT_ONCE = 1 << 30
 
 # Working memory a number: the projection, its sorted copy and its place, and the slope.
@@ -64,7 +67,13 @@ def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep 
     work = 2 * slices * n * dim
     if n != m or n > longest_on_chip(device) or work > _PROJECT_AT_ONCE or 2 * _BYTES * slices * n > memory:
         return None
-    return SmallStep(device, n, dim, slices, p, work <= _PROJECT_INSIDE)
+    return SmallStep(device, n, dim, slices, p, _projects_inside(x, slices))
+
+
+def _projects_inside(x: Any, slices: int) -> bool:
+    """Whether clouds like this that are sorted in one go should be projected there too."""
+    n, dim = x.shape
+    return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
 
 
 def _large_sliced_loss(
@@ -95,10 +104,9 @@ def _match_part(
 def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """Project contiguous clouds and match them by order, whichever way is quickest for their size."""
     if x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
-        work = 2 * theta.shape[0] * x.numel()
-        if work <= _PROJECT_INSIDE:
+        if _projects_inside(x, theta.shape[0]):
             return match_points(x, y, theta, p, factor, wanted)
-        if work <= _PROJECT_AT_ONCE:
+        if 2 * theta.shape[0] * x.numel() <= _PROJECT_AT_ONCE:
             return match_projected(x, y, theta, p, factor, wanted)
     return match_rows(theta @ x.T, theta @ y.T, p, factor, wanted)
 
@@ -118,7 +126,7 @@ def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
 def is_target_worth_sorting(x: Any, y: Any, theta: Any) -> bool:
     """Whether a step would use it: small clouds are sorted again faster than they are fetched."""
     on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
-    return not (on_chip and theta.shape[0] * 2 * x.numel() <= _PROJECT_INSIDE)
+    return not (on_chip and _projects_inside(x, theta.shape[0]))
 
 
 def sort_target(y: Any, theta: Any) -> Sorted:

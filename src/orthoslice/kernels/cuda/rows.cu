@@ -2,39 +2,37 @@
 
 #include "on_chip.cuh"
 
-// The numbers of a run of four, or a number and zeros.
-__device__ __forceinline__ float4 some(const float* from, bool is_run, bool aligned) {
-    if (!is_run) return {from[0], 0.0f, 0.0f, 0.0f};
+__device__ __forceinline__ float4 four(const float* from, bool aligned) {
     if (aligned) return *reinterpret_cast<const float4*>(from);
     return {from[0], from[1], from[2], from[3]};
 }
 
-// Project n points (n, dim) on one direction, to `row` in shared memory. Up to eight neighbouring threads read
-// neighbouring runs of a point's coordinates, and what they have is added up. Not inlined: the sort needs the registers.
-__device__ __noinline__ void project_row(const float* points, const float* theta, int n, int dim, float* row) {
-    constexpr int AT_ONCE = 4;
-    bool in_runs = dim % 4 == 0, aligned = ((size_t)points | (size_t)theta) % 16 == 0;
-    int width = in_runs ? 4 : 1, runs = dim / width, lanes = runs >= 8 ? 8 : runs >= 4 ? 4 : runs >= 2 ? 2 : 1;
-    int groups = THREADS / lanes, lane = threadIdx.x % lanes;
-    for (int first = 0; first < n; first += AT_ONCE * groups) {
-        int k = first + threadIdx.x / lanes;
-        float sum[AT_ONCE] = {};
-        for (int d = lane * width; d < dim; d += lanes * width) {
-            const float4 along = some(theta + d, in_runs, aligned);
+// Project n points (n, dim) on one direction.
+__device__ void project_row(float (&values)[ITEMS], const float* points, const float* theta, int n, int dim) {
 #pragma unroll
-            for (int c = 0; c < AT_ONCE; c++)
-                if (k + c * groups < n) {
-                    const float4 a = some(points + (long long)(k + c * groups) * dim + d, in_runs, aligned);
-                    sum[c] += a.x * along.x + a.y * along.y + (a.z * along.z + a.w * along.w);
+    for (int r = 0; r < ITEMS; r++) values[r] = 0.0f;
+    bool aligned = ((size_t)points | (size_t)theta) % 16 == 0;
+    if (dim % 4 == 0) {
+        for (int d = 0; d < dim; d += 4) {
+            const float4 along = four(theta + d, aligned);
+#pragma unroll
+            for (int r = 0; r < ITEMS; r++) {
+                int k = r * THREADS + threadIdx.x;
+                if (k < n) {
+                    const float4 a = four(points + (long long)k * dim + d, aligned);
+                    values[r] += a.x * along.x + a.y * along.y + (a.z * along.z + a.w * along.w);
                 }
+            }
         }
+        return;
+    }
+    for (int d = 0; d < dim; d++) {
 #pragma unroll
-        for (int c = 0; c < AT_ONCE; c++) {
-            for (int step = lanes / 2; step > 0; step /= 2) sum[c] += __shfl_xor_sync(EVERYONE, sum[c], step);
-            if (lane == 0 && k + c * groups < n) row[k + c * groups] = sum[c];
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < n) values[r] += points[(long long)k * dim + d] * theta[d];
         }
     }
-    __syncthreads();
 }
 
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
@@ -50,9 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     for (int side = 0; side < 2; side++) {
         const float* source = side ? y : x;
         float row[ITEMS];
-        if (theta) project_row(source, theta + (long long)blockIdx.x * dim, n, dim, reinterpret_cast<float*>(shared));
-        load_row(row, theta ? reinterpret_cast<float*>(shared) : source + (long long)blockIdx.x * n, n);
-        if (theta) __syncthreads();
+        if (theta) project_row(row, source, theta + (long long)blockIdx.x * dim, n, dim);
+        else load_row(row, source + (long long)blockIdx.x * n, n);
         // Places are dear: a cloud whose slopes nobody asks for does without.
         if (PAIRS && (side ? y_slopes : x_slopes)) sort_on_chip<Placed>(row, nullptr, n, shared);
         else sort_on_chip<Numbers>(row, nullptr, n, shared);

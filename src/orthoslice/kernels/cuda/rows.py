@@ -95,6 +95,11 @@ def _shape(n: int, places: bool) -> Shape:
     return next(s for s in shapes if s.capacity >= n)
 
 
+def numbers_a_thread(n: int) -> int:
+    """How many numbers of a row on chip a thread holds, where they have places."""
+    return _shape(n, places=True).items
+
+
 def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: Any, shared_bytes: int = 256) -> Launch:
     """A kernel that sorts nothing."""
     return bind(kernel, _PLAIN, device, grid, _THREADS, shared_bytes, *numbers)
