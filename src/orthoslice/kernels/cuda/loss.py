@@ -72,7 +72,7 @@ def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep 
 
 def _projects_inside(x: Any, slices: int) -> bool:
     """Whether clouds like this that are sorted in one go should be projected there too."""
-    n, dim = x.shape
+    n, dim = map(int, x.shape)
     return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
 
 
