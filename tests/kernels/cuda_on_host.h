@@ -34,6 +34,10 @@ struct alignas(16) float4 {
     }
 };
 
+struct alignas(16) double2 {
+    double x, y;
+};
+
 namespace cuda_on_host {
 struct Index {
     unsigned x, y, z;
@@ -159,6 +163,15 @@ T __shfl_up_sync(unsigned, T value, int step) {
     cuda_on_host::leave();
     return other;
 }
+inline void __syncwarp() {
+    cuda_on_host::leave();
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+    T other = (T)cuda_on_host::exchange((double)value)[lane];
+    cuda_on_host::leave();
+    return other;
+}
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int step) {
     T other = (T)cuda_on_host::exchange((double)value)[threadIdx.x % 32 ^ step];
@@ -190,7 +203,8 @@ inline void multiply_add(double& c0, double& c1, double a, double b) {
         c1 += row[k] * right[k];
     }
 }
-inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
+inline double rough_inverse(double value) { return 1.0f / (float)value; }
+inline double rsqrt(double value) { return 1.0 / std::sqrt(value); }
 inline void sincospi(double value, double* sine, double* cosine) {
     *sine = std::sin(M_PI * value);
     *cosine = std::cos(M_PI * value);

@@ -9,6 +9,7 @@
 typedef unsigned int u32;
 
 constexpr int WARPS = THREADS / 32, PARTS = WARPS / 4;
+constexpr u32 EVERYONE = 0xffffffffu;
 
 struct Words {
     u32 high, low;
@@ -81,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
         square += row[2 * pair] * row[2 * pair];
         if (2 * pair + 1 < dim) square += row[2 * pair + 1] * row[2 * pair + 1];
     }
-    for (int half = 16; half > 0; half /= 2) square += __shfl_down_sync(0xffffffffu, square, half);
+    for (int half = 16; half > 0; half /= 2) square += __shfl_down_sync(EVERYONE, square, half);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = square;
     __syncthreads();
     double total = 0.0;
@@ -90,127 +91,143 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     for (int d = threadIdx.x; d < dim; d += DRAWERS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
 }
 
-// Two running sums of products, taken in turn: one need not wait for the other.
-struct Tile {
-    double even[2] = {0.0, 0.0}, odd[2] = {0.0, 0.0};
-
-    __device__ __forceinline__ void add(int step, double a, double b) {
-        if (step % 2) multiply_add(odd[0], odd[1], a, b);
-        else multiply_add(even[0], even[1], a, b);
-    }
-    __device__ __forceinline__ double first() const { return even[0] + odd[0]; }
-    __device__ __forceinline__ double second() const { return even[1] + odd[1]; }
-};
+// Steps `first` to `last` of the product of 8 rows with 8 rows, four coordinates a step, by a warp; each lane says where
+// it starts. Four sums are taken in turn, so that one need not wait for the other.
+__device__ __forceinline__ double2 multiply_rows(const double* a, const double* b, int first, int last) {
+    double even[2][2] = {}, odd[2][2] = {};
+    int s = first;
+    for (; s + 4 <= last; s += 4)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            multiply_add(even[k][0], even[k][1], a[4 * (s + 2 * k)], b[4 * (s + 2 * k)]);
+            multiply_add(odd[k][0], odd[k][1], a[4 * (s + 2 * k + 1)], b[4 * (s + 2 * k + 1)]);
+        }
+    for (; s < last; s++) multiply_add(even[0][0], even[0][1], a[4 * s], b[4 * s]);
+    return {even[0][0] + odd[0][0] + (even[1][0] + odd[1][0]), even[0][1] + odd[0][1] + (even[1][1] + odd[1][1])};
+}
 
 // Inner products of the rows of a panel, `gram (PARTS, PANEL, SMALL)`: parts of the sum.
 __device__ void multiply_panel(const double* panel, int columns, int width, double* gram) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int i = 8 * (warp % 4 / 2) + lane / 4, j = 8 * (warp % 2) + lane / 4, part = warp / 4, steps = columns / 4;
-    Tile tile;
-    for (int s = part * steps / PARTS; s < (part + 1) * steps / PARTS; s++)
-        tile.add(s, panel[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
-    double* target = gram + (part * PANEL + i) * SMALL + 8 * (warp % 2) + 2 * (lane % 4);
-    target[0] = tile.first();
-    target[1] = tile.second();
+    int i = 8 * (warp % 4 / 2), j = 8 * (warp % 2), part = warp / 4, steps = columns / 4;
+    int from = lane / 4 * width + lane % 4;
+    double* target = gram + (part * PANEL + i + lane / 4) * SMALL + j + 2 * (lane % 4);
+    *reinterpret_cast<double2*>(target) = multiply_rows(
+        panel + i * width + from, panel + j * width + from, part * steps / PARTS, (part + 1) * steps / PARTS);
     __syncthreads();
 }
 
-// A Cholesky factor of the Gram matrix in single precision, with a floor under its pivots: rough is good enough,
-// since the caller comes back until the rows are orthonormal. Thread (i, j) owns the entry (i, j); the others wait.
-__device__ void factorise(float entry, int i, int j, float* column, float* floors, double* factor) {
-    bool owner = i < PANEL;
-    if (i == j) floors[i] = 1e-6f * entry;
-    for (int c = 0; c < PANEL; c++) {
-        float* now = column + (c % 2) * PANEL;
-        if (owner && j == c) now[i] = entry;
-        __syncthreads();
-        if (!owner) continue;
-        float pivot = fmaxf(now[c], floors[c]);
-        float inverse = rsqrtf(pivot);
-        // The diagonal holds its own inverse, which is what it is used for.
-        if (j == c && i >= c) factor[i * SMALL + c] = i == c ? inverse : now[i] * inverse;
-        entry -= (now[i] * inverse) * (now[j] * inverse);
+// 1 / value for positive values, to about 1e-12.
+__device__ __forceinline__ double inverse(double value) {
+    double rough = rough_inverse(value);
+    return fma(rough, fma(-value, rough, 1.0), rough);
+}
+
+// A Cholesky factor of a Gram matrix, the inverse of its diagonal in its place, with a floor under the pivots; returns
+// whether one was below. By one warp, which need wait for nobody: a lane holds half a row of 16 entries.
+__device__ bool factorise(const double* gram, int live, double* factor, double* pivots) {
+    constexpr int HALF = PANEL / 2;
+    static_assert(2 * PANEL == 32, "a warp has two lanes a row");
+    int lane = threadIdx.x % 32, i = lane / 2, side = lane % 2;
+    double entry[HALF], floor = 1e-6;
+#pragma unroll
+    for (int k = 0; k < HALF; k++) {
+        int j = HALF * side + k;
+        entry[k] = i == j;
+        // Rows that only fill the panel up are zero, and stay so.
+        if (i < live && j < live) {
+            entry[k] = 0.0;
+            for (int part = 0; part < PARTS; part++) entry[k] += gram[(part * PANEL + i) * SMALL + j];
+        }
+        if (i == j) floor *= entry[k];
     }
-    __syncthreads();
+    bool is_low = false;
+#pragma unroll
+    for (int c = 0; c < PANEL; c++) {
+        int owner = 2 * c + c / HALF;
+        double least = __shfl_sync(EVERYONE, floor, owner), pivot = __shfl_sync(EVERYONE, entry[c % HALF], owner);
+        is_low |= pivot < least;
+        pivot = fmax(pivot, least);
+        double scale = inverse(pivot), mine = __shfl_sync(EVERYONE, entry[c % HALF], lane - side + c / HALF);
+        if (side == 0) factor[i * SMALL + c] = mine;
+        if (lane == 0) pivots[c] = pivot;
+#pragma unroll
+        for (int k = 0; k < HALF; k++) entry[k] -= mine * __shfl_sync(EVERYONE, entry[k], 2 * c + side) * scale;
+    }
+    __syncwarp();
+    // What the columns were divided by is known; now they are.
+    if (side == 0) pivots[PANEL + i] = rsqrt(pivots[i]);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < HALF; k++) {
+        int j = HALF * side + k;
+        double root = pivots[PANEL + j];
+        factor[i * SMALL + j] = i == j ? root : factor[i * SMALL + j] * root;
+    }
+    return is_low;
 }
 
 // Make the rows of a panel orthonormal by lower triangular transforms with positive diagonals: Gram-Schmidt in turn.
 __device__ void orthonormalise_panel(double* panel, int live, int columns, int width, double* gram, double* factor) {
-    float* column = reinterpret_cast<float*>(factor + PANEL * SMALL);
-    float* floors = column + 2 * PANEL;
-    int* far = reinterpret_cast<int*>(floors + PANEL);
-    int i = threadIdx.x / PANEL, j = threadIdx.x % PANEL;
+    double* pivots = factor + PANEL * SMALL;
+    int* again = reinterpret_cast<int*>(pivots + 2 * PANEL);
+    // Once is enough, unless a row comes too close to those before it.
     for (int pass = 0; pass < 8; pass++) {
-        if (threadIdx.x == 0) *far = 0;
         multiply_panel(panel, columns, width, gram);
-        double entry = i == j;
-        // Rows that only fill the panel up are zero, and stay so.
-        if (i < min(live, PANEL) && j < live) {
-            entry = 0.0;
-            for (int part = 0; part < PARTS; part++) entry += gram[(part * PANEL + i) * SMALL + j];
+        if (threadIdx.x < 32) {
+            bool is_low = factorise(gram, live, factor, pivots);
+            if (threadIdx.x == 0) *again = is_low;
         }
-        double error = entry - (i == j);
-        if (fabs(error) > 1e-5) *far = 1;
-        __syncthreads();
-        bool close = !*far;
-        __syncthreads();
-        if (!close)
-            factorise((float)entry, i, j, column, floors, factor);
-        else if (i < PANEL && j <= i)
-            // A Cholesky factor of almost the identity, to first order; what is left out is of the order of 1e-10.
-            factor[i * SMALL + j] = j < i ? error : error / 2;
         __syncthreads();
         for (int c = threadIdx.x; c < columns; c += THREADS) {
             double row[PANEL];
 #pragma unroll
             for (int r = 0; r < PANEL; r++) row[r] = panel[r * width + c];
-            if (close) {
 #pragma unroll
-                for (int r = PANEL - 1; r >= 0; r--) {
-                    double change = 0.0;
+            for (int s = 0; s < PANEL; s++) {
+                row[s] *= factor[s * SMALL + s];
 #pragma unroll
-                    for (int s = 0; s <= r; s++) change += factor[r * SMALL + s] * row[s];
-                    row[r] -= change;
-                }
-            } else {
-#pragma unroll
-                for (int s = 0; s < PANEL; s++) {
-                    row[s] *= factor[s * SMALL + s];
-#pragma unroll
-                    for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
-                }
+                for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
             }
 #pragma unroll
             for (int r = 0; r < PANEL; r++) panel[r * width + c] = row[r];
         }
+        bool is_done = !*again;
         __syncthreads();
-        if (close) return;
+        if (is_done) return;
     }
 }
 
 // Take the part along a panel out of the rows below it; `along (rest, SMALL)` is room for their inner products.
 __device__ void project_out(const double* panel, double* below, int rest, int columns, int width, double* along) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int from = lane / 4 * width + lane % 4;
     for (int tile = warp; tile < rest / 8 * 2; tile += WARPS) {
-        int i = tile / 2 * 8 + lane / 4, j = tile % 2 * 8 + lane / 4;
-        Tile sum;
-#pragma unroll 4
-        for (int s = 0; s < columns / 4; s++)
-            sum.add(s, below[i * width + 4 * s + lane % 4], panel[j * width + 4 * s + lane % 4]);
-        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4)] = sum.first();
-        along[i * SMALL + tile % 2 * 8 + 2 * (lane % 4) + 1] = sum.second();
+        int i = tile / 2 * 8, j = tile % 2 * 8;
+        *reinterpret_cast<double2*>(along + (i + lane / 4) * SMALL + j + 2 * (lane % 4)) =
+            multiply_rows(below + i * width + from, panel + j * width + from, 0, columns / 4);
     }
     __syncthreads();
-#pragma unroll 2
-    for (int tile = warp; tile < rest / 8 * (columns / 8); tile += WARPS) {
-        int i = tile / (columns / 8) * 8 + lane / 4, first = tile % (columns / 8) * 8;
-        double* target = below + i * width + first + 2 * (lane % 4);
-        double c0 = target[0], c1 = target[1];
+    // A warp takes four neighbouring tiles at once.
+    int tiles = columns / 8, fours = (tiles + 3) / 4;
+    for (int item = warp; item < rest / 8 * fours; item += WARPS) {
+        int i = item / fours * 8 + lane / 4, first = item % fours * 4;
+        double2* target = reinterpret_cast<double2*>(below + i * width + 2 * (lane % 4));
+        double2 sum[4];
 #pragma unroll
-        for (int s = 0; s < PANEL; s += 4)
-            multiply_add(c0, c1, -along[i * SMALL + s + lane % 4], panel[(s + lane % 4) * width + first + lane / 4]);
-        target[0] = c0;
-        target[1] = c1;
+        for (int t = 0; t < 4; t++)
+            if (first + t < tiles) sum[t] = target[4 * (first + t)];
+#pragma unroll
+        for (int s = 0; s < PANEL; s += 4) {
+            double a = -along[i * SMALL + s + lane % 4];
+#pragma unroll
+            for (int t = 0; t < 4; t++)
+                if (first + t < tiles)
+                    multiply_add(sum[t].x, sum[t].y, a, panel[(s + lane % 4) * width + 8 * (first + t) + lane / 4]);
+        }
+#pragma unroll
+        for (int t = 0; t < 4; t++)
+            if (first + t < tiles) target[4 * (first + t)] = sum[t];
     }
     __syncthreads();
 }
@@ -220,14 +237,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     const double* gaussian, float* out, int rows, int dim, int total) {
     SHARED(double, shared);
     int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
-    int padded = (rows + PANEL - 1) / PANEL * PANEL;
+    int padded = (rows + PANEL - 1) / PANEL * PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     double *matrix = shared, *along = matrix + padded * width, *gram = along + padded * SMALL;
     double* factor = gram + PARTS * PANEL * SMALL;
     const double* source = gaussian + (long long)blockIdx.x * rows * dim;
-    for (int k = threadIdx.x; k < padded * columns; k += THREADS) {
-        int r = k / columns, c = k % columns;
-        matrix[r * width + c] = r < rows && c < dim ? source[r * dim + c] : 0.0;
-    }
+    for (int r = warp; r < padded; r += WARPS)
+#pragma unroll 4
+        for (int c = lane; c < columns; c += 32)
+            matrix[r * width + c] = r < rows && c < dim ? source[r * dim + c] : 0.0;
     __syncthreads();
     for (int first = 0; first < padded; first += PANEL) {
         double* panel = matrix + first * width;
@@ -236,6 +253,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     }
     long long from = (long long)blockIdx.x * rows;
     int kept = (int)min((long long)rows, total - from);
-    for (int k = threadIdx.x; k < kept * dim; k += THREADS)
-        out[from * dim + k] = (float)matrix[k / dim * width + k % dim];
+    for (int r = warp; r < kept; r += WARPS)
+        for (int c = lane; c < dim; c += 32) out[(from + r) * dim + c] = (float)matrix[r * width + c];
 }
