@@ -50,6 +50,8 @@ __device__ __forceinline__ void multiply_add(double& c0, double& c1, double a, d
     asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
         : "+d"(c0), "+d"(c1) : "d"(a), "d"(b));
 }
+// Wait for each other: the first two warps.
+__device__ __forceinline__ void sync_pair() { asm volatile("bar.sync 1, 64;" ::: "memory"); }
 // 1 / value, to 20 bits.
 __device__ __forceinline__ double rough_inverse(double value) {
     double rough;
