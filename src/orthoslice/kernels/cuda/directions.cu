@@ -8,7 +8,7 @@
 
 typedef unsigned int u32;
 
-constexpr int WARPS = THREADS / 32;
+constexpr int WARPS = THREADS / 32, PARTS = WARPS / 4;
 constexpr u32 EVERYONE = 0xffffffffu;
 
 struct Words {
@@ -91,16 +91,50 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     for (int d = threadIdx.x; d < dim; d += DRAWERS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
 }
 
-// The product of 8 rows with 8 rows by a warp, four coordinates a step; each lane says where it starts. Four sums are
-// taken in turn, so that one need not wait for the other.
-__device__ __forceinline__ double2 multiply_rows(const double* a, const double* b, int steps) {
-    double sum[4][2] = {};
-    int s = 0;
-    for (; s + 4 <= steps; s += 4)
+// Steps `first` to `last` of the product of 16 rows with 8 rows, 16 coordinates a step, by a warp: lane l returns what
+// `multiply_add` says of c. Two sums are taken in turn, so that one need not wait for the other.
+__device__ __forceinline__ Four multiply_rows(const double* a, const double* b, int width, int first, int last) {
+    int lane = threadIdx.x % 32, from = lane / 4 * width + lane % 4;
+    Four sums[2] = {};
+#pragma unroll 2
+    for (int s = first; s < last; s++) {
+        double left[8], right[4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) multiply_add(sum[k][0], sum[k][1], a[4 * (s + k)], b[4 * (s + k)]);
-    for (; s < steps; s++) multiply_add(sum[0][0], sum[0][1], a[4 * s], b[4 * s]);
-    return {sum[0][0] + sum[1][0] + (sum[2][0] + sum[3][0]), sum[0][1] + sum[1][1] + (sum[2][1] + sum[3][1])};
+        for (int k = 0; k < 4; k++) {
+            left[2 * k] = a[from + 16 * s + 4 * k];
+            left[2 * k + 1] = a[from + 8 * width + 16 * s + 4 * k];
+            right[k] = b[from + 16 * s + 4 * k];
+        }
+        if (s % 2) multiply_add(sums[1], left, right);
+        else multiply_add(sums[0], left, right);
+    }
+    return {sums[0].a + sums[1].a, sums[0].b + sums[1].b, sums[0].c + sums[1].c, sums[0].d + sums[1].d};
+}
+
+// Where lane l has its part of a tile (16, 8) of a table.
+struct Place {
+    double2 *upper, *lower;
+
+    __device__ __forceinline__ Place(double* tile, int width) {
+        int lane = threadIdx.x % 32;
+        upper = reinterpret_cast<double2*>(tile + lane / 4 * width + 2 * (lane % 4));
+        lower = upper + 4 * width;
+    }
+    __device__ __forceinline__ Four load() const { return {upper->x, upper->y, lower->x, lower->y}; }
+    __device__ __forceinline__ void store(const Four& four) const {
+        *upper = {four.a, four.b};
+        *lower = {four.c, four.d};
+    }
+};
+
+// Inner products of the rows of a panel, `gram (PARTS, PANEL, SMALL)`: parts of the sum.
+__device__ void multiply_panel(const double* panel, int columns, int width, double* gram) {
+    int warp = threadIdx.x / 32, tile = warp % 2, part = warp / 2, steps = columns / 16;
+    if (part < PARTS)
+        Place(gram + part * PANEL * SMALL + 8 * tile, SMALL)
+            .store(multiply_rows(
+                panel, panel + 8 * tile * width, width, part * steps / PARTS, (part + 1) * steps / PARTS));
+    __syncthreads();
 }
 
 // 1 / value for positive values, to about 1e-12.
@@ -109,27 +143,22 @@ __device__ __forceinline__ double inverse(double value) {
     return fma(rough, fma(-value, rough, 1.0), rough);
 }
 
-// What makes the rows of a panel orthonormal: a Cholesky factor of their inner products, with its diagonal inverted, and
-// a floor under its pivots. Says whether one was below. By one warp, which then waits for nobody.
-__device__ void factorise(
-    const double* panel, int live, int columns, int width, double* gram, double* factor, double* pivots, int* was_low) {
+// A Cholesky factor of a Gram matrix, the inverse of its diagonal in its place, with a floor under the pivots; returns
+// whether one was below. By one warp, which need wait for nobody: a lane holds half a row of 16 entries.
+__device__ bool factorise(const double* gram, int live, double* factor, double* pivots) {
     constexpr int HALF = PANEL / 2;
-    static_assert(2 * PANEL == 32, "two lanes a row");
-    int lane = threadIdx.x % 32, from = lane / 4 * width + lane % 4;
-    for (int tile = 0; tile < 3; tile++) {
-        int i = tile ? 8 : 0, j = tile == 2 ? 8 : 0;
-        *reinterpret_cast<double2*>(gram + (i + lane / 4) * SMALL + j + 2 * (lane % 4)) =
-            multiply_rows(panel + i * width + from, panel + j * width + from, columns / 4);
-    }
-    __syncwarp();
-    // A lane holds half a row.
-    int i = lane / 2, side = lane % 2;
+    static_assert(2 * PANEL == 32, "a warp has two lanes a row");
+    int lane = threadIdx.x % 32, i = lane / 2, side = lane % 2;
     double entry[HALF], floor = 1e-6;
 #pragma unroll
     for (int k = 0; k < HALF; k++) {
         int j = HALF * side + k;
+        entry[k] = i == j;
         // Rows that only fill the panel up are zero, and stay so.
-        entry[k] = max(i, j) < live ? gram[max(i, j) * SMALL + min(i, j)] : i == j;
+        if (i < live && j < live) {
+            entry[k] = 0.0;
+            for (int part = 0; part < PARTS; part++) entry[k] += gram[(part * PANEL + i) * SMALL + j];
+        }
         if (i == j) floor *= entry[k];
     }
     bool is_low = false;
@@ -146,99 +175,97 @@ __device__ void factorise(
         for (int k = 0; k < HALF; k++) entry[k] -= mine * __shfl_sync(EVERYONE, entry[k], 2 * c + side) * scale;
     }
     __syncwarp();
-    // Columns are divided by the roots of their pivots in the end.
-    double root = rsqrt(pivots[i]);
+    // What the columns were divided by is known; now they are.
+    if (side == 0) pivots[PANEL + i] = rsqrt(pivots[i]);
+    __syncwarp();
 #pragma unroll
     for (int k = 0; k < HALF; k++) {
         int j = HALF * side + k;
-        double scale = __shfl_sync(EVERYONE, root, 2 * j);
-        factor[i * SMALL + j] = i == j ? scale : factor[i * SMALL + j] * scale;
+        double root = pivots[PANEL + j];
+        factor[i * SMALL + j] = i == j ? root : factor[i * SMALL + j] * root;
     }
-    if (lane == 0) *was_low = is_low;
+    return is_low;
 }
 
-// Apply the inverse of a factor to the rows of a panel.
-__device__ void transform(double* panel, int columns, int width, const double* factor) {
-    for (int c = threadIdx.x; c < columns; c += THREADS) {
-        double row[PANEL];
-#pragma unroll
-        for (int r = 0; r < PANEL; r++) row[r] = panel[r * width + c];
-#pragma unroll
-        for (int s = 0; s < PANEL; s++) {
-            row[s] *= factor[s * SMALL + s];
-#pragma unroll
-            for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
+// Make the rows of a panel orthonormal by lower triangular transforms with positive diagonals: Gram-Schmidt in turn.
+__device__ void orthonormalise_panel(double* panel, int live, int columns, int width, double* gram, double* factor) {
+    double* pivots = factor + PANEL * SMALL;
+    int* again = reinterpret_cast<int*>(pivots + 2 * PANEL);
+    // Once is enough, unless a row comes too close to those before it.
+    for (int pass = 0; pass < 8; pass++) {
+        multiply_panel(panel, columns, width, gram);
+        if (threadIdx.x < 32) {
+            bool is_low = factorise(gram, live, factor, pivots);
+            if (threadIdx.x == 0) *again = is_low;
         }
+        __syncthreads();
+        for (int c = threadIdx.x; c < columns; c += THREADS) {
+            double row[PANEL];
 #pragma unroll
-        for (int r = 0; r < PANEL; r++) panel[r * width + c] = row[r];
+            for (int r = 0; r < PANEL; r++) row[r] = panel[r * width + c];
+#pragma unroll
+            for (int s = 0; s < PANEL; s++) {
+                row[s] *= factor[s * SMALL + s];
+#pragma unroll
+                for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
+            }
+#pragma unroll
+            for (int r = 0; r < PANEL; r++) panel[r * width + c] = row[r];
+        }
+        bool is_done = !*again;
+        __syncthreads();
+        if (is_done) return;
     }
 }
 
-// Take the part along a panel out of 8 rows, by one warp; `along (8, SMALL)` is room for their inner products.
-__device__ void project_out(const double* panel, double* rows, int columns, int width, double* along) {
-    int lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
-    for (int j = 0; j < PANEL; j += 8)
-        *reinterpret_cast<double2*>(along + row * SMALL + j + 2 * place) =
-            multiply_rows(rows + row * width + place, panel + (j + row) * width + place, columns / 4);
-    __syncwarp();
-    double2* target = reinterpret_cast<double2*>(rows + row * width + 2 * place);
-    // Four neighbouring tiles at once.
-    for (int first = 0, tiles = columns / 8; first < tiles; first += 4) {
-        double2 sum[4];
-#pragma unroll
-        for (int t = 0; t < 4; t++)
-            if (first + t < tiles) sum[t] = target[4 * (first + t)];
-#pragma unroll
-        for (int s = 0; s < PANEL; s += 4) {
-            double a = -along[row * SMALL + s + place];
-#pragma unroll
-            for (int t = 0; t < 4; t++)
-                if (first + t < tiles)
-                    multiply_add(sum[t].x, sum[t].y, a, panel[(s + place) * width + 8 * (first + t) + row]);
-        }
-#pragma unroll
-        for (int t = 0; t < 4; t++)
-            if (first + t < tiles) target[4 * (first + t)] = sum[t];
+// Take the part along a panel out of the rows below it; `along (rest, SMALL)` is room for their inner products.
+__device__ void project_out(const double* panel, double* below, int rest, int columns, int width, double* along) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int tile = warp; tile < rest / 16 * 2; tile += WARPS) {
+        int i = tile / 2 * 16, j = tile % 2 * 8;
+        Place(along + i * SMALL + j, SMALL)
+            .store(multiply_rows(below + i * width, panel + j * width, width, 0, columns / 16));
     }
+    __syncthreads();
+    // A warp takes two neighbouring tiles at once.
+    int pairs = columns / 16;
+    for (int item = warp; item < rest / 16 * pairs; item += WARPS) {
+        int i = item / pairs * 16, first = item % pairs * 16;
+        double left[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) left[k] = -along[(i + lane / 4 + k % 2 * 8) * SMALL + k / 2 * 4 + lane % 4];
+#pragma unroll
+        for (int t = 0; t < 16; t += 8) {
+            Place place(below + i * width + first + t, width);
+            double right[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) right[k] = panel[(4 * k + lane % 4) * width + first + t + lane / 4];
+            Four sum = place.load();
+            multiply_add(sum, left, right);
+            place.store(sum);
+        }
+    }
+    __syncthreads();
 }
 
 // Orthonormal rows from Gaussian ones `(blocks, rows, dim)`, one thread block each; only the first `total` are kept.
-// Panels go through Gram-Schmidt in turn. While most warps take a panel out of the rows below it, the first two do so
-// for the next panel alone, and factorise it.
 extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     const double* gaussian, float* out, int rows, int dim, int total) {
     SHARED(double, shared);
-    int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
+    int columns = (dim + 15) / 16 * 16, width = columns + 4;
     int padded = (rows + PANEL - 1) / PANEL * PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     double *matrix = shared, *along = matrix + padded * width, *gram = along + padded * SMALL;
-    double *factor = gram + PANEL * SMALL, *pivots = factor + PANEL * SMALL;
-    int* was_low = reinterpret_cast<int*>(pivots + PANEL);
+    double* factor = gram + PARTS * PANEL * SMALL;
     const double* source = gaussian + (long long)blockIdx.x * rows * dim;
     for (int r = warp; r < padded; r += WARPS)
 #pragma unroll 4
         for (int c = lane; c < columns; c += 32)
             matrix[r * width + c] = r < rows && c < dim ? source[r * dim + c] : 0.0;
     __syncthreads();
-    if (warp == 0) factorise(matrix, rows, columns, width, gram, factor, pivots, was_low);
     for (int first = 0; first < padded; first += PANEL) {
-        double *panel = matrix + first * width, *below = panel + PANEL * width;
-        // Once is enough, unless a row comes too close to those before it.
-        bool again = true;
-        for (int pass = 0; again && pass < 8; pass++) {
-            if (pass && warp == 0) factorise(panel, rows - first, columns, width, gram, factor, pivots, was_low);
-            __syncthreads();
-            transform(panel, columns, width, factor);
-            again = *was_low;
-            __syncthreads();
-        }
-        int strips = (padded - first) / 8 - 2;
-        // The first two warps have the next panel.
-        for (int strip = warp; strip < (warp < 2 ? min(2, strips) : strips); strip += WARPS - 2)
-            project_out(panel, below + 8 * strip * width, columns, width, along + 8 * strip * SMALL);
-        if (warp < 2 && strips) {
-            sync_pair();
-            if (warp == 0) factorise(below, rows - first - PANEL, columns, width, gram, factor, pivots, was_low);
-        }
+        double* panel = matrix + first * width;
+        orthonormalise_panel(panel, rows - first, columns, width, gram, factor);
+        project_out(panel, panel + PANEL * width, padded - first - PANEL, columns, width, along);
     }
     long long from = (long long)blockIdx.x * rows;
     int kept = (int)min((long long)rows, total - from);
