@@ -186,7 +186,7 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     return (unsigned)top;
 }
 // c (8, 8) += a (8, 4) b (4, 8), spread over the lanes of a warp as `mma.sync.m8n8k4` has it.
-inline void multiply_add_tile(double& c0, double& c1, double a, double b) {
+inline void multiply_add(double& c0, double& c1, double a, double b) {
     double row[4], left[4], right[4];
     int lane = threadIdx.x % 32;
     double* values = cuda_on_host::exchange(a);
@@ -201,15 +201,6 @@ inline void multiply_add_tile(double& c0, double& c1, double a, double b) {
     for (int k = 0; k < 4; k++) {
         c0 += row[k] * left[k];
         c1 += row[k] * right[k];
-    }
-}
-struct Four {
-    double a, b, c, d;
-};
-inline void multiply_add(Four& c, const double (&a)[8], const double (&b)[4]) {
-    for (int k = 0; k < 4; k++) {
-        multiply_add_tile(c.a, c.b, a[2 * k], b[k]);
-        multiply_add_tile(c.c, c.d, a[2 * k + 1], b[k]);
     }
 }
 inline double rough_inverse(double value) { return 1.0f / (float)value; }

@@ -44,24 +44,11 @@ Start: TypeAlias = Callable[[int, int, int, int, Packed], None]
 # What the sources need to know of where they run.
 _PRELUDE = """\
 #define SHARED(type, name) extern __shared__ type name[]
-struct Four { double a, b, c, d; };
-// c (16, 8) += a (16, 16) b (16, 8) by the lanes of a warp. Lane l holds a[l / 4, 4 k + l % 4] and the entry 8 rows
-// below that, for k < 4 in turn; b[4 k + l % 4, l / 4]; c[l / 4, 2 (l % 4)] and the next, and the two 8 rows below.
-__device__ __forceinline__ void multiply_add(Four& c, const double (&a)[8], const double (&b)[4]) {
-#if __CUDA_ARCH__ >= 900
-    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
-        : "+d"(c.a), "+d"(c.b), "+d"(c.c), "+d"(c.d)
-        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
-          "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
-#else
-    for (int k = 0; k < 4; k++) {
-        asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-            : "+d"(c.a), "+d"(c.b) : "d"(a[2 * k]), "d"(b[k]));
-        asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-            : "+d"(c.c), "+d"(c.d) : "d"(a[2 * k + 1]), "d"(b[k]));
-    }
-#endif
+// c (8, 8) += a (8, 4) b (4, 8) by the lanes of a warp: lane l holds a[l / 4, l % 4], b[l % 4, l / 4],
+// c[l / 4, 2 (l % 4)] and the entry of c after that.
+__device__ __forceinline__ void multiply_add(double& c0, double& c1, double a, double b) {
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c0), "+d"(c1) : "d"(a), "d"(b));
 }
 // 1 / value, to 20 bits.
 __device__ __forceinline__ double rough_inverse(double value) {

@@ -91,49 +91,29 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     for (int d = threadIdx.x; d < dim; d += DRAWERS) out[(long long)blockIdx.x * dim + d] = (float)(scale * row[d]);
 }
 
-// Steps `first` to `last` of the product of 16 rows with 8 rows, 16 coordinates a step, by a warp: lane l returns what
-// `multiply_add` says of c. Two sums are taken in turn, so that one need not wait for the other.
-__device__ __forceinline__ Four multiply_rows(const double* a, const double* b, int width, int first, int last) {
-    int lane = threadIdx.x % 32, from = lane / 4 * width + lane % 4;
-    Four sums[2] = {};
-#pragma unroll 2
-    for (int s = first; s < last; s++) {
-        double left[8], right[4];
+// Steps `first` to `last` of the product of 8 rows with 8 rows, four coordinates a step, by a warp; each lane says where
+// it starts. Four sums are taken in turn, so that one need not wait for the other.
+__device__ __forceinline__ double2 multiply_rows(const double* a, const double* b, int first, int last) {
+    double even[2][2] = {}, odd[2][2] = {};
+    int s = first;
+    for (; s + 4 <= last; s += 4)
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            left[2 * k] = a[from + 16 * s + 4 * k];
-            left[2 * k + 1] = a[from + 8 * width + 16 * s + 4 * k];
-            right[k] = b[from + 16 * s + 4 * k];
+        for (int k = 0; k < 2; k++) {
+            multiply_add(even[k][0], even[k][1], a[4 * (s + 2 * k)], b[4 * (s + 2 * k)]);
+            multiply_add(odd[k][0], odd[k][1], a[4 * (s + 2 * k + 1)], b[4 * (s + 2 * k + 1)]);
         }
-        if (s % 2) multiply_add(sums[1], left, right);
-        else multiply_add(sums[0], left, right);
-    }
-    return {sums[0].a + sums[1].a, sums[0].b + sums[1].b, sums[0].c + sums[1].c, sums[0].d + sums[1].d};
+    for (; s < last; s++) multiply_add(even[0][0], even[0][1], a[4 * s], b[4 * s]);
+    return {even[0][0] + odd[0][0] + (even[1][0] + odd[1][0]), even[0][1] + odd[0][1] + (even[1][1] + odd[1][1])};
 }
-
-// Where lane l has its part of a tile (16, 8) of a table.
-struct Place {
-    double2 *upper, *lower;
-
-    __device__ __forceinline__ Place(double* tile, int width) {
-        int lane = threadIdx.x % 32;
-        upper = reinterpret_cast<double2*>(tile + lane / 4 * width + 2 * (lane % 4));
-        lower = upper + 4 * width;
-    }
-    __device__ __forceinline__ Four load() const { return {upper->x, upper->y, lower->x, lower->y}; }
-    __device__ __forceinline__ void store(const Four& four) const {
-        *upper = {four.a, four.b};
-        *lower = {four.c, four.d};
-    }
-};
 
 // Inner products of the rows of a panel, `gram (PARTS, PANEL, SMALL)`: parts of the sum.
 __device__ void multiply_panel(const double* panel, int columns, int width, double* gram) {
-    int warp = threadIdx.x / 32, tile = warp % 2, part = warp / 2, steps = columns / 16;
-    if (part < PARTS)
-        Place(gram + part * PANEL * SMALL + 8 * tile, SMALL)
-            .store(multiply_rows(
-                panel, panel + 8 * tile * width, width, part * steps / PARTS, (part + 1) * steps / PARTS));
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int i = 8 * (warp % 4 / 2), j = 8 * (warp % 2), part = warp / 4, steps = columns / 4;
+    int from = lane / 4 * width + lane % 4;
+    double* target = gram + (part * PANEL + i + lane / 4) * SMALL + j + 2 * (lane % 4);
+    *reinterpret_cast<double2*>(target) = multiply_rows(
+        panel + i * width + from, panel + j * width + from, part * steps / PARTS, (part + 1) * steps / PARTS);
     __syncthreads();
 }
 
@@ -221,29 +201,33 @@ __device__ void orthonormalise_panel(double* panel, int live, int columns, int w
 // Take the part along a panel out of the rows below it; `along (rest, SMALL)` is room for their inner products.
 __device__ void project_out(const double* panel, double* below, int rest, int columns, int width, double* along) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int tile = warp; tile < rest / 16 * 2; tile += WARPS) {
-        int i = tile / 2 * 16, j = tile % 2 * 8;
-        Place(along + i * SMALL + j, SMALL)
-            .store(multiply_rows(below + i * width, panel + j * width, width, 0, columns / 16));
+    int from = lane / 4 * width + lane % 4;
+    for (int tile = warp; tile < rest / 8 * 2; tile += WARPS) {
+        int i = tile / 2 * 8, j = tile % 2 * 8;
+        *reinterpret_cast<double2*>(along + (i + lane / 4) * SMALL + j + 2 * (lane % 4)) =
+            multiply_rows(below + i * width + from, panel + j * width + from, 0, columns / 4);
     }
     __syncthreads();
-    // A warp takes two neighbouring tiles at once.
-    int pairs = columns / 16;
-    for (int item = warp; item < rest / 16 * pairs; item += WARPS) {
-        int i = item / pairs * 16, first = item % pairs * 16;
-        double left[8];
+    // A warp takes four neighbouring tiles at once.
+    int tiles = columns / 8, fours = (tiles + 3) / 4;
+    for (int item = warp; item < rest / 8 * fours; item += WARPS) {
+        int i = item / fours * 8 + lane / 4, first = item % fours * 4;
+        double2* target = reinterpret_cast<double2*>(below + i * width + 2 * (lane % 4));
+        double2 sum[4];
 #pragma unroll
-        for (int k = 0; k < 8; k++) left[k] = -along[(i + lane / 4 + k % 2 * 8) * SMALL + k / 2 * 4 + lane % 4];
+        for (int t = 0; t < 4; t++)
+            if (first + t < tiles) sum[t] = target[4 * (first + t)];
 #pragma unroll
-        for (int t = 0; t < 16; t += 8) {
-            Place place(below + i * width + first + t, width);
-            double right[4];
+        for (int s = 0; s < PANEL; s += 4) {
+            double a = -along[i * SMALL + s + lane % 4];
 #pragma unroll
-            for (int k = 0; k < 4; k++) right[k] = panel[(4 * k + lane % 4) * width + first + t + lane / 4];
-            Four sum = place.load();
-            multiply_add(sum, left, right);
-            place.store(sum);
+            for (int t = 0; t < 4; t++)
+                if (first + t < tiles)
+                    multiply_add(sum[t].x, sum[t].y, a, panel[(s + lane % 4) * width + 8 * (first + t) + lane / 4]);
         }
+#pragma unroll
+        for (int t = 0; t < 4; t++)
+            if (first + t < tiles) target[4 * (first + t)] = sum[t];
     }
     __syncthreads();
 }
@@ -252,7 +236,7 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
 extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     const double* gaussian, float* out, int rows, int dim, int total) {
     SHARED(double, shared);
-    int columns = (dim + 15) / 16 * 16, width = columns + 4;
+    int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
     int padded = (rows + PANEL - 1) / PANEL * PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     double *matrix = shared, *along = matrix + padded * width, *gram = along + padded * SMALL;
     double* factor = gram + PARTS * PANEL * SMALL;

@@ -31,7 +31,8 @@ def _unit_row_bytes(dim: int) -> int:
 
 def _orthonormalise_bytes(rows: int, dim: int) -> int:
     """Shared memory that a block of `rows` orthonormal rows takes while it is made."""
-    padded, width = -(-rows // _PANEL) * _PANEL, -(-dim // 16) * 16 + 4
+    padded, columns = -(-rows // _PANEL) * _PANEL, -(-dim // 8) * 8
+    width = -(-columns // 16) * 16 + 4
     tables = (_THREADS // 128 + 1) * _PANEL * _SMALL
     return 8 * (padded * (width + _SMALL) + tables + 2 * _PANEL + 1)
 
