@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import pickle
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -490,6 +492,7 @@ def test_nan_is_refused_or_reaches_the_value(clouds, kind, place):
 def test_torch_is_imported_only_for_losses():
     code = """
 import sys
+import weakref
 import orthoslice as osl
 assert "torch" not in sys.modules
 osl.nn.SlicedWassersteinLoss
@@ -525,7 +528,7 @@ def test_whole_steps(rng, directions, p, n, m, whole_step):
 
 @pytest.mark.parametrize(
     ("options", "n"),
-    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"p": 1.5}, 1)],
+    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"p": 1.5}, 1), ({"directions": drawn(7)}, 20)],
     ids=str,
 )
 def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
@@ -535,16 +538,60 @@ def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
         monkeypatch.setattr(nn.ProjectedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
         for refusal in ("cuda_refusal", "room_refusal"):
             monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
-    loss = nn.ProjectedWassersteinLoss(COUNT, seed=SEED, **options).to(cuda_device)
-    sampler = IID() if "directions" in options else Orthogonal()
+    directions = options.get("directions")
+    given = isinstance(directions, torch.Tensor)
+    loss = nn.ProjectedWassersteinLoss(None if given else COUNT, seed=SEED, **options).to(cuda_device)
+    sampler = IID() if not given and directions == "iid" else Orthogonal()
     for step in range(2):
         x, y = points(rng, cuda_device, n), points(rng, cuda_device, n) + 0.5
-        assert_same_step(loss, "projected", x, y, drawn(step, sampler), options.get("p", 2))
+        theta = directions if given else drawn(step, sampler)
+        assert_same_step(loss, "projected", x, y, theta, options.get("p", 2))
         assert loss.step.item() == step + 1
     shuffled = torch.as_tensor(rng.permutation(n), device=cuda_device)
     doubled, other = (torch.cat([a, a]) for a in (x, y))
     again = torch.cat([x[shuffled], x[shuffled]])
     assert torch.equal(loss(doubled, other, rng=1), loss(again, other, rng=1))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_loss_goes_as_soon_as_nobody_holds_it(rng, given, whole_step):
+    """With it go its target and directions, without waiting for the collector."""
+    options = {"directions": drawn(0).float()} if given else {"n_directions": COUNT}
+    loss = nn.SlicedWassersteinLoss(**options).to(whole_step)
+    loss(points(rng, whole_step, 20), points(rng, whole_step, 20))
+    watched = weakref.ref(loss)
+    gc.disable()
+    try:
+        del loss
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+def test_copies_that_share_plans_keep_their_own_directions(rng, whole_step):
+    """As replicas of `DataParallel` do."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    replica = loss._replicate_for_data_parallel()
+    replica._buffers = {name: None if b is None else b.clone() for name, b in loss._buffers.items()}
+    replica.load_state_dict(nn.SlicedWassersteinLoss(COUNT, seed=1).state_dict())
+    expected, _ = plain("sliced", x, y, drawn(0, seed=1))
+    assert_rounded(replica(x, y), expected, np.float32, DIM * COUNT)
+    assert (replica.step.item(), loss.step.item()) == (1, 1)
+
+
+def test_whole_steps_with_a_target_that_wants_a_gradient(rng, whole_step, monkeypatch):
+    """A sorted target has forgotten where its points were."""
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 20) + 0.5
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
+    x = points(rng, whole_step, 20)
+    loss(x)
+    loss.target = y.clone().requires_grad_()
+    loss(x).backward()
+    _, (_, expected) = plain("sliced", x, y, theta.double())
+    assert_rounded(loss.target.grad, expected, np.float32, DIM * COUNT)
 
 
 def test_whole_steps_have_no_second_derivative(rng, whole_step):

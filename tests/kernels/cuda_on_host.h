@@ -203,7 +203,12 @@ inline void multiply_add(double& c0, double& c1, double a, double b) {
         c1 += row[k] * right[k];
     }
 }
-inline double rough_inverse(double value) { return 1.0f / (float)value; }
+inline double rough_inverse(double value) {
+    // 20 bits, as on a GPU.
+    int exponent;
+    double mantissa = std::frexp(1.0 / value, &exponent);
+    return std::ldexp(std::floor(std::ldexp(mantissa, 20)), exponent - 20);
+}
 inline double rsqrt(double value) { return 1.0 / std::sqrt(value); }
 inline void sincospi(double value, double* sine, double* cosine) {
     *sine = std::sin(M_PI * value);

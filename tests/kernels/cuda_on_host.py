@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orthoslice.kernels import cuda
+from orthoslice.kernels.cuda import directions
 
 _HEADER = Path(__file__).with_name("cuda_on_host.h")
 _COMPILER = "g++"
@@ -66,4 +67,7 @@ def starter(
 def hook(patch: pytest.MonkeyPatch) -> None:
     """Have every launch of a CUDA kernel run on the processor."""
     patch.setattr(cuda, "starter", starter)
-    patch.setattr(cuda, "current_stream", lambda device: 0)
+    # Blocks of many threads are slow to follow one by one.
+    patch.setattr(directions, "_MOST_AHEAD", 2)
+    for module in (cuda, directions):
+        patch.setattr(module, "current_stream", lambda device: 0)

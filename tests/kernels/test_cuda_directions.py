@@ -11,7 +11,13 @@ from orthoslice.arrays.stream import PRICES
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import directions as cuda_directions
-from orthoslice.kernels.cuda.directions import orthonormal_rows, orthonormalise, room_refusal, unit_rows
+from orthoslice.kernels.cuda.directions import (
+    DrawnAhead,
+    orthonormal_rows,
+    orthonormalise,
+    room_refusal,
+    unit_rows,
+)
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")
@@ -76,10 +82,37 @@ def test_any_block_is_reached_directly(stream, first, purpose):
     assert_rounded(blocks, drawn(Orthogonal(), None, first, 2, 5, 5, purpose), np.float32)
 
 
+@pytest.mark.parametrize(("rows", "total", "dim"), [(5, 5, 5), (5, 13, 5), (1, 3, 4), (17, 20, 33)])
+def test_directions_drawn_ahead(stream, rows, total, dim, cuda_device):
+    """Of any step after any other, and of another key, they are those of that step alone, bit for bit."""
+    other = Stream.from_seed(1, stream.high)
+    step = torch.zeros((), dtype=torch.int64, device=cuda_device)
+    ahead = DrawnAhead(step, STEPS, rows, total, dim, DIRECTIONS)
+    assert ahead.is_in_order()
+    calls = [(stream, now) for now in (0, 1, 9, 8, 8, 2**31 + 5)]
+    for key, now in (*calls, (other, 2**31 + 5), (other, 2**31 + 6), (stream, 2**31 + 6)):
+        step.fill_(now)
+        found = ahead(key, step)
+        assert torch.equal(found, orthonormal_rows(key, step, STEPS, 0, rows, total, dim, DIRECTIONS)), now
+        assert step.item() == now
+
+
+def test_what_is_drawn_ahead_is_used(stream, cuda_device):
+    """The negative control: what is held for a step comes out as it is, and not for steps of another group."""
+    step = torch.zeros((), dtype=torch.int64, device=cuda_device)
+    ahead = DrawnAhead(step, STEPS, 5, 5, 5, DIRECTIONS)
+    ahead(stream, step)
+    ahead._kept.fill_(7)
+    group = cuda_directions._MOST_AHEAD
+    for now in (group - 1, 0):
+        assert (ahead(stream, step.fill_(now)) == 7).all()
+    assert not (ahead(stream, step.fill_(group)) == 7).any()
+
+
 def orthonormalised(gaussian, total, device):
     """What the kernel makes of blocks `(blocks, rows, dim)` of our own."""
     given = torch.tensor(gaussian, dtype=torch.float64, device=device)
-    return orthonormalise(given, total)
+    return orthonormalise(given[None], total)
 
 
 def gram_schmidt(gaussian):

@@ -53,6 +53,11 @@ def _cuda_refusal(blocks: Blocks) -> str | None:
     )
 
 
+def can_draw_ahead(blocks: Blocks) -> bool:
+    """Whether :class:`orthoslice.kernels.cuda.directions.DrawnAhead` draws them."""
+    return isinstance(blocks.sampler, Orthogonal) and _cuda_refusal(blocks) is None
+
+
 @draw_blocks.row("cuda", _cuda_refusal)
 def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
     from orthoslice.kernels.cuda.directions import orthonormal_rows, unit_rows

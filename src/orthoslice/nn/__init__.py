@@ -6,6 +6,7 @@ import abc
 import functools
 import operator
 import secrets
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +16,11 @@ from orthoslice.arrays import STEPS, Stream, full_precision
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import unreadable_nan
 from orthoslice.directions import IID, Given, Orthogonal
-from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.kernels.cuda.directions import DrawnAhead
 from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
 from orthoslice.kernels.cuda.loss import (
     is_target_worth_sorting,
@@ -27,7 +29,7 @@ from orthoslice.kernels.cuda.loss import (
     sort_target,
 )
 from orthoslice.kernels.cuda.projected import BYTES_A_PAIR, ProjectedStep
-from orthoslice.nn._steps import Kept, Plan, Run, WithGradients
+from orthoslice.nn._steps import Kept, Plan, WithGradients
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
@@ -37,6 +39,8 @@ __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 
 # Shapes of clouds whose plans are kept.
 _MOST_PLANS = 256
+
+_NO_PLAN = object()
 
 # What the kernels for a whole step take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
@@ -50,6 +54,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     step: torch.Tensor
     theta: torch.Tensor | None
     target: torch.Tensor | None
+    cost: Any = None
 
     def __init__(
         self, n_directions: Any, p: Any, directions: Any, target: Any, seed: Any, memory: Any, score: Score
@@ -103,23 +108,24 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
         # Looked up, not worked out: for small clouds the host is what takes time.
-        given = self._buffers["theta"]
-        count = self.n_directions if given is None else given.shape
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, count, self.p, self.memory)
-        try:
-            plan = self._plans[shape]
-        except KeyError:
+        given, step = self._buffers["theta"], self._buffers["step"]
+        rows = self.n_directions if given is None else (given.shape, given.device)
+        options = (rows, self.p, self.memory, self.cost)
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, options)
+        plan = self._plans.get(shape, _NO_PLAN)
+        if plan is _NO_PLAN:
             plan = self._make_plan(shape, x, y)
         if plan is None:
             return self._value_in_general(x, y, rng)
         if not plan.is_single:
             # Half precision is summed in single precision.
             x, y = x.float(), y.float()
-        theta, step = plan.directions(rng)
+        theta, step = plan.directions(self, rng)
         if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-            value: torch.Tensor = WithGradients.apply(plan.run, (theta, step), x, y)
-            return value
-        return plan.run(x, y, theta, step, (False, False))[0]
+            value: torch.Tensor = WithGradients.apply(functools.partial(plan.run, self), (theta, step), x, y)
+        else:
+            value, _ = plan.run(self, x, y, theta, step, (False, False))
+        return value
 
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
         """How to make a whole step on the device, or None where the public function must do it."""
@@ -127,35 +133,26 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             self._plans.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            directions: Any = self._given_directions
+            directions: Any = _given_directions
             slices = 0 if self.theta is None else self.theta.shape[0]
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
-                directions = functools.partial(self._drawn, draw_blocks.chosen(blocks), blocks, slices)
+                directions = functools.partial(_drawn, draw_blocks.chosen(blocks), blocks, slices)
+                if can_draw_ahead(blocks) and not _is_captured(self.step):
+                    with torch.inference_mode(False):
+                        ahead = DrawnAhead(self.step, STEPS, blocks.rows, slices, dim, blocks.purpose)
+                    directions = functools.partial(_drawn_ahead, ahead, directions)
             run = self._choose_run(x, y, slices)
             plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
         self._plans[shape] = plan
         return plan
 
-    def _given_directions(self, rng: int | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Directions that stay the same, as rows, and the step that they are used in."""
-        theta = self._checked_theta.of(_checked_rows, self._buffers["theta"])
-        return theta, self._buffers["step"] if rng is None else None
-
-    def _drawn(
-        self, draw: Any, blocks: Blocks, slices: int, rng: int | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """As many directions out of these blocks, as rows, and the step that they are of."""
-        stream, step = self._key(rng)
-        theta = draw(blocks._replace(stream=stream, step=step)).theta
-        return theta if theta.shape[0] == slices else theta[:slices], step
-
     @abc.abstractmethod
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
-        """The kernels that make a whole step with clouds of these shapes, or None where memory is short."""
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
+        """What a plan runs to make a whole step with clouds of these shapes, or None where memory is short."""
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
@@ -165,6 +162,8 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return "it takes two clouds of points"
         if self.theta is not None and (self.theta.ndim != 2 or self.theta.shape[1] != x.shape[1]):
             return "it takes directions of the clouds' dimension"
+        if self.theta is not None and self.theta.device != x.device:
+            return "it takes directions beside the clouds"
         if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
             return "it takes single and half precision"
         if not x.device == y.device == self.step.device:
@@ -219,7 +218,7 @@ class _Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """What is kept from step to step holds for tensors that are where they were."""
-        self._plans: dict[Any, Plan | None] = {}
+        self._plans: dict[Any, Any] = {}
         self._checked_theta, self._spoil, self._sorted_target = Kept(), Kept(), Kept()
 
     def _apply(self, *args: Any, **options: Any) -> Any:
@@ -298,14 +297,16 @@ class SlicedWassersteinLoss(_Loss):
     ) -> tuple[Any, Any]:
         with full_precision(x):
             target = None
-            if self._may_sort_target and is_target_worth_sorting(x, y, theta):
+            if self._may_sort_target and not wanted[1] and is_target_worth_sorting(x, y, theta):
                 target = self._sorted_target.of(_sort_target, self.target, theta)
             return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
-        if self._may_sort_target and is_target_worth_sorting(x, y, self.theta):
-            return self._whole_step
-        return small_step(x, y, slices, self.p, self.memory) or self._whole_step
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
+        if not (self._may_sort_target and is_target_worth_sorting(x, y, self.theta)):
+            small = small_step(x, y, slices, self.p, self.memory)
+            if small is not None:
+                return lambda loss, *arguments: small(*arguments)
+        return SlicedWassersteinLoss._whole_step
 
     @property
     def _may_sort_target(self) -> bool:
@@ -360,17 +361,49 @@ class ProjectedWassersteinLoss(_Loss):
             return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
         return super()._whole_step_refusal(x, y)
 
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Run | None:
+    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
         n, dim = x.shape
         if BYTES_A_PAIR * slices * n > self.memory:
             return None
-        return functools.partial(self._whole_step, ProjectedStep(x.get_device(), n, dim, slices, self.p))
+        run = ProjectedStep(x.get_device(), n, dim, slices, self.p)
+        return lambda loss, x, y, theta, *rest: run(x, y, theta, loss._spoil_of(theta), *rest)
 
-    def _whole_step(
-        self, run: ProjectedStep, x: Any, y: Any, theta: Any, step: Any, wanted: tuple[bool, bool]
-    ) -> tuple[Any, Any]:
+    def _spoil_of(self, theta: torch.Tensor) -> torch.Tensor | None:
+        """NaN if a given direction is not of unit length; None if nothing has to be looked at."""
         spoil = self._spoil.of(unreadable_nan, theta) if self._sampler is None else None
-        return run(x, y, theta, spoil, step, wanted)
+        return spoil if isinstance(spoil, torch.Tensor) else None
+
+
+def _given_directions(loss: _Loss, rng: int | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Directions that stay the same, as rows, and the step that they are used in."""
+    theta = loss._checked_theta.of(_checked_rows, loss._buffers["theta"])
+    return theta, loss._buffers["step"] if rng is None else None
+
+
+def _drawn(
+    draw: Any, blocks: Blocks, slices: int, loss: _Loss, rng: int | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """As many directions out of these blocks, as rows, and the step that they are of."""
+    stream, step = loss._key(rng)
+    theta = draw(blocks._replace(stream=stream, step=step)).theta
+    return theta if theta.shape[0] == slices else theta[:slices], step
+
+
+def _drawn_ahead(
+    ahead: DrawnAhead, draw: Any, loss: _Loss, rng: int | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The same, made together with those of other steps."""
+    stream, step = loss._key(rng)
+    # A graph may outlive what is held here.
+    if step is None or _is_captured(step) or not ahead.is_in_order():
+        drawn: tuple[torch.Tensor, torch.Tensor | None] = draw(loss, rng)
+        return drawn
+    return ahead(stream, step), step
+
+
+def _is_captured(step: torch.Tensor) -> bool:
+    """Whether what is launched goes into a CUDA graph."""
+    return bool(step.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _wide(theta: Any) -> torch.Tensor:

@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
 from orthoslice.arrays.autodiff import first_derivative
 
-Run: TypeAlias = Callable[[Any, Any, Any, Any, tuple[bool, bool]], tuple[Any, Any]]
-"""Of x, y, theta, step and which gradients are wanted: the value and those gradients, one below the other."""
-
 
 class Plan(NamedTuple):
-    """How to make a step with clouds of one shape."""
+    """How to make a step with clouds of one shape; does not hold the loss, whose copies share their plans."""
 
     is_single: bool
     """Whether both are in single precision."""
-    directions: Callable[[int | None], tuple[Any, Any]]
-    """Of a seed, or None for the next step: rows of directions, and the step to move on unless it is None."""
-    run: Run
+    directions: Callable[[Any, int | None], tuple[Any, Any]]
+    """Of the loss and a seed, or None for the next step: rows, and the step to move on unless it is None."""
+    run: Callable[..., tuple[Any, Any]]
+    """Of the loss, x, y, theta, step and which gradients are wanted: the value and those gradients."""
 
 
 class Kept:
     """What was worked out from tensors, kept until one of them changes or another takes its place."""
 
     def __init__(self) -> None:
-        self._sources: tuple[torch.Tensor, ...] = ()
-        self._versions: list[int] = []
-        self._result: Any = None
+        # Replaced as a whole, since copies of a loss in other threads may look.
+        self._kept: tuple[tuple[torch.Tensor, ...], list[int], Any] = (), [], None
 
     def of(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
         """`make(*sources)`, worked out again only if it has to be."""
         # Tensors of inference mode count no versions, and cannot be changed outside of it.
         versions = [0 if s.is_inference() else s._version for s in sources]
-        if versions == self._versions and all(map(operator.is_, sources, self._sources)):
-            return self._result
+        before, versions_before, result = self._kept
+        if versions == versions_before and all(map(operator.is_, sources, before)):
+            return result
         with torch.inference_mode(False):
             result = make(*sources)
         # What is captured in a graph is not there before the graph runs: others must not find it.
         if not (sources[0].is_cuda and torch.cuda.is_current_stream_capturing()):
-            self._sources, self._versions, self._result = sources, versions, result
+            self._kept = sources, versions, result
         return result
 
 

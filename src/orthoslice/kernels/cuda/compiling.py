@@ -66,13 +66,16 @@ _allowed_bytes: dict[tuple[str, Program, int], int] = {}
 
 def compiled_function(name: str, program: Program, device: int, shared_bytes: int) -> int:
     """The driver's handle of a kernel that may have as much shared memory."""
+    import torch
     from cuda.bindings import driver
 
-    function = _function(name, program, device)
-    key = name, program, device
-    limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    with _lock:
+    # One at a time: what is loaded twice has two handles.
+    with _lock, torch.cuda.device(device):
+        module = _module(program, device)
+        function = checked(in_context(device, lambda: driver.cuModuleGetFunction(module, name.encode())))
+        key = name, program, device
         if shared_bytes > _allowed_bytes.get(key, _FREE_SHARED_BYTES):
+            limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             checked(in_context(device, lambda: driver.cuFuncSetAttribute(function, limit, shared_bytes)))
             _allowed_bytes[key] = shared_bytes
     return int(function)
@@ -94,21 +97,12 @@ def in_context(device: int, call: Callable[[], Any]) -> Any:
 
 
 @functools.cache
-def _function(name: str, program: Program, device: int) -> Any:
-    from cuda.bindings import driver
-
-    return checked(driver.cuModuleGetFunction(_module(program, device), name.encode()))
-
-
-@functools.cache
 def _module(program: Program, device: int) -> Any:
     import torch
     from cuda.bindings import driver
 
-    # The driver loads into the context that the thread talks to.
-    with torch.cuda.device(device):
-        code = _machine_code(program, torch.cuda.get_device_capability(device))
-        return checked(in_context(device, lambda: driver.cuModuleLoadData(code)))
+    code = _machine_code(program, torch.cuda.get_device_capability(device))
+    return checked(in_context(device, lambda: driver.cuModuleLoadData(code)))
 
 
 def _machine_code(program: Program, capability: tuple[int, int]) -> bytes:

@@ -35,11 +35,21 @@ __device__ Words threefry(Words key, u32 c0, u32 c1) {
 }
 
 // The key of a block: of the stream itself, or of a step of a training run.
-__device__ Words block_key(const u32* high, const u32* low, const long long* step, int steps, int block, int purpose) {
+__device__ Words block_key(const u32* high, const u32* low, bool is_step, u32 step, int steps, int block, int purpose) {
     Words key = {*high, *low};
-    if (step) key = threefry(key, (u32)*step, steps);
+    if (is_step) key = threefry(key, step, steps);
     return threefry(key, block, purpose);
 }
+
+// Directions of `ahead` steps that were drawn at once: which steps, counted in such groups, of which key, and how many
+// blocks are through with drawing others.
+struct Held {
+    long long group, high, low, through;
+
+    __device__ bool has(long long wanted, const u32* of_high, const u32* of_low) const {
+        return group == wanted && high == *of_high && low == *of_low;
+    }
+};
 
 // Two independent standard normals by the Box-Muller transform.
 __device__ void two_normals(Words key, int row, int pair, double* first, double* second) {
@@ -55,16 +65,19 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
     *second = radius * sine;
 }
 
-// Standard normals `(blocks, rows, dim)`.
+// Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
-    const u32* high, const u32* low, const long long* step, double* out, int steps, int first_block, int purpose, int blocks,
-    int rows, int dim) {
+    const u32* high, const u32* low, const long long* step, const Held* held, double* out, int steps, int first_block,
+    int purpose, int ahead, int blocks, int rows, int dim) {
+    if (held && held->has(*step / ahead, high, low)) return;
     int pairs = (dim + 1) / 2;
     long long k = (long long)blockIdx.x * DRAWERS + threadIdx.x;
-    if (k >= (long long)blocks * rows * pairs) return;
+    if (k >= (long long)ahead * blocks * rows * pairs) return;
     int pair = k % pairs, row = k / pairs % rows, block = k / pairs / rows;
+    u32 now = step ? (u32)(*step / ahead * ahead + block / blocks) : 0;
     double both[2];
-    two_normals(block_key(high, low, step, steps, first_block + block, purpose), row, pair, both, both + 1);
+    Words key = block_key(high, low, step, now, steps, first_block + block % blocks, purpose);
+    two_normals(key, row, pair, both, both + 1);
     double* target = out + ((long long)block * rows + row) * dim + 2 * pair;
     target[0] = both[0];
     if (2 * pair + 1 < dim) target[1] = both[1];
@@ -75,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
     const u32* high, const u32* low, const long long* step, float* out, int steps, int first_block, int purpose, int dim) {
     SHARED(double, row);
     double* sums = row + dim + 1;
-    Words key = block_key(high, low, step, steps, first_block + blockIdx.x, purpose);
+    Words key = block_key(high, low, step, step ? (u32)*step : 0, steps, first_block + blockIdx.x, purpose);
     double square = 0.0;
     for (int pair = threadIdx.x; 2 * pair < dim; pair += DRAWERS) {
         two_normals(key, 0, pair, row + 2 * pair, row + 2 * pair + 1);
@@ -129,7 +142,7 @@ __device__ bool factorise(const double* gram, int live, double* factor, double* 
     constexpr int HALF = PANEL / 2;
     static_assert(2 * PANEL == 32, "a warp has two lanes a row");
     int lane = threadIdx.x % 32, i = lane / 2, side = lane % 2;
-    double entry[HALF], floor = 1e-6;
+    double entry[HALF], floor = 1e-5;
 #pragma unroll
     for (int k = 0; k < HALF; k++) {
         int j = HALF * side + k;
@@ -232,10 +245,22 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
     __syncthreads();
 }
 
-// Orthonormal rows from Gaussian ones `(blocks, rows, dim)`, one thread block each; only the first `total` are kept.
+// Orthonormal rows from Gaussian ones `(ahead, blocks, rows, dim)`, one thread block each; only the first `total` of each
+// step are kept, `out (ahead, total, dim)`. Those of the step that it is go to `now` too, whether they were held or not.
 extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
-    const double* gaussian, float* out, int rows, int dim, int total) {
+    const double* gaussian, float* out, const u32* high, const u32* low, const long long* step, Held* held, float* now,
+    int ahead, int blocks, int rows, int dim, int total) {
     SHARED(double, shared);
+    long long from = (long long)(blockIdx.x % blocks) * rows;
+    int kept = (int)min((long long)rows, total - from);
+    out += ((long long)(blockIdx.x / blocks) * total + from) * dim;
+    bool is_now = held && *step % ahead == blockIdx.x / blocks;
+    if (is_now) now += from * dim;
+    if (held && held->has(*step / ahead, high, low)) {
+        if (is_now)
+            for (int k = threadIdx.x; k < kept * dim; k += THREADS) now[k] = out[k];
+        return;
+    }
     int columns = (dim + 7) / 8 * 8, width = (columns + 15) / 16 * 16 + 4;
     int padded = (rows + PANEL - 1) / PANEL * PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     double *matrix = shared, *along = matrix + padded * width, *gram = along + padded * SMALL;
@@ -251,8 +276,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
         orthonormalise_panel(panel, rows - first, columns, width, gram, factor);
         project_out(panel, panel + PANEL * width, padded - first - PANEL, columns, width, along);
     }
-    long long from = (long long)blockIdx.x * rows;
-    int kept = (int)min((long long)rows, total - from);
     for (int r = warp; r < kept; r += WARPS)
-        for (int c = lane; c < dim; c += 32) out[(from + r) * dim + c] = (float)matrix[r * width + c];
+        for (int c = lane; c < dim; c += 32) {
+            float value = (float)matrix[r * width + c];
+            out[r * dim + c] = value;
+            if (is_now) now[r * dim + c] = value;
+        }
+    // Who is last has everybody's word that they have looked.
+    if (held && threadIdx.x == 0 && atomicAdd((unsigned long long*)&held->through, 1ull) == ahead * blocks - 1)
+        *held = {*step / ahead, *high, *low, 0};
 }

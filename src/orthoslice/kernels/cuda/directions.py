@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.kernels.cuda import Kernel, Program, bind, empty, most_shared_bytes
+from orthoslice.kernels.cuda import Kernel, Launch, Program, bind, current_stream, empty, most_shared_bytes
 
 _DRAWERS, _THREADS, _PANEL, _SMALL = 128, 512, 16, 20
 _PROGRAM = Program(
     "directions", (("DRAWERS", _DRAWERS), ("THREADS", _THREADS), ("PANEL", _PANEL), ("SMALL", _SMALL))
 )
 
-_DRAW_NORMALS = Kernel("draw_normals", 4, "iiiiii")
+# Steps whose directions are drawn at once, at most, and blocks that a GPU surely works on at a time.
+_MOST_AHEAD, _SPREAD = 8, 64
+
+_DRAW_NORMALS = Kernel("draw_normals", 5, "iiiiiii")
 _DRAW_UNIT_ROWS = Kernel("draw_unit_rows", 4, "iiii")
-_ORTHONORMALISE = Kernel("orthonormalise", 2, "iii")
+_ORTHONORMALISE = Kernel("orthonormalise", 7, "iiiii")
 
 
 def room_refusal(device: int, rows: int | None, dim: int) -> str | None:
@@ -51,19 +54,57 @@ def orthonormal_rows(
 ) -> Any:
     """The first `total` rows of orthonormal blocks of `rows` rows from block `first` on, float32."""
     blocks = -(-total // rows)
-    gaussian = empty(stream[0], (blocks, rows, dim), "float64")
-    pairs = blocks * rows * ((dim + 1) // 2)
-    shape = -(-pairs // _DRAWERS), _DRAWERS, 0
-    key = steps, first, purpose
-    draw = bind(_DRAW_NORMALS, _PROGRAM, gaussian.get_device(), *shape, *key, blocks, rows, dim)
-    draw(*stream, step, gaussian)
+    gaussian = empty(stream[0], (1, blocks, rows, dim), "float64")
+    _drawing(gaussian, steps, first, purpose)(*stream, step, None, gaussian)
     return orthonormalise(gaussian, total)
 
 
 def orthonormalise(gaussian: Any, total: int) -> Any:
-    """The first `total` rows of blocks `(blocks, rows, dim)` of float64, made orthonormal, in float32."""
-    blocks, rows, dim = gaussian.shape
-    out = empty(gaussian, (total, dim), "float32")
-    shape = blocks, _THREADS, _orthonormalise_bytes(rows, dim)
-    bind(_ORTHONORMALISE, _PROGRAM, out.get_device(), *shape, rows, dim, total)(gaussian, out)
+    """The first `total` rows of blocks `(1, blocks, rows, dim)` of float64, made orthonormal, in float32."""
+    out = empty(gaussian, (total, gaussian.shape[-1]), "float32")
+    _orthonormalising(gaussian, total)(gaussian, out, None, None, None, None, None)
     return out
+
+
+class DrawnAhead:
+    """Orthonormal rows for a training run: :func:`orthonormal_rows` of its steps, from block 0 on.
+
+    One block is made by a small part of a GPU, so those of several steps take no longer than those of one. They
+    are held until their turn; whether they are is looked up on the device, where the step is counted.
+    """
+
+    def __init__(self, step: Any, steps: int, rows: int, total: int, dim: int, purpose: int) -> None:
+        self._total = total
+        self._stream = current_stream(step.get_device())
+        self._key = steps, 0, purpose
+        self._shape = max(1, min(_MOST_AHEAD, _SPREAD * rows // total)), -(-total // rows), rows, dim
+        self._held = step.new_full((4,), -1)
+        self._held[3] = 0
+        self._kept = empty(step, (self._shape[0], total, dim), "float32")
+        self._now = empty(step, (total, dim), "float32")
+
+    def is_in_order(self) -> bool:
+        """Whether this is the stream of all calls so far: one must not write what another still reads."""
+        return current_stream(self._now.get_device()) == self._stream
+
+    def __call__(self, stream: Any, step: Any) -> Any:
+        """Those of a step, float32 `(total, dim)`, until the next call."""
+        gaussian = empty(step, self._shape, "float64")
+        _drawing(gaussian, *self._key)(*stream, step, self._held, gaussian)
+        orthonormalise = _orthonormalising(gaussian, self._total)
+        orthonormalise(gaussian, self._kept, *stream, step, self._held, self._now)
+        return self._now
+
+
+def _drawing(gaussian: Any, steps: int, first: int, purpose: int) -> Launch:
+    ahead, blocks, rows, dim = gaussian.shape
+    grid = -(-ahead * blocks * rows * ((dim + 1) // 2) // _DRAWERS)
+    numbers = steps, first, purpose, ahead, blocks, rows, dim
+    return bind(_DRAW_NORMALS, _PROGRAM, gaussian.get_device(), grid, _DRAWERS, 0, *numbers)
+
+
+def _orthonormalising(gaussian: Any, total: int) -> Launch:
+    ahead, blocks, rows, dim = gaussian.shape
+    shape = ahead * blocks, _THREADS, _orthonormalise_bytes(rows, dim)
+    numbers = ahead, blocks, rows, dim, total
+    return bind(_ORTHONORMALISE, _PROGRAM, gaussian.get_device(), *shape, *numbers)

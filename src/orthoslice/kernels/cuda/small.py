@@ -6,6 +6,7 @@ does is to ask for memory three times and to start two or three kernels. The ref
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from orthoslice.kernels.cuda.rows import adding, finishing, matching, projecting
@@ -22,8 +23,7 @@ class SmallStep:
 
     def __init__(self, device: int, n: int, dim: int, slices: int, p: float, inside: bool) -> None:
         self._project = None if inside else projecting(device, slices, n, n, dim)
-        rest = (device, slices, n, dim if inside else 0, p, 1 / slices)
-        self._match, self._match_with_slopes = (matching(*rest, with_slopes) for with_slopes in (False, True))
+        self._match = functools.partial(matching, device, slices, n, dim if inside else 0, p, 1 / slices)
         self._add_up = adding(device, slices)
         self._finish = {
             (of_x, of_y): finishing(device, slices, n if of_x else 0, n if of_y else 0, dim)
@@ -46,7 +46,7 @@ class SmallStep:
         px = scores + 4 * self._scores
         py = px + 4 * self._rows
         x_slopes, y_slopes = px if of_x else 0, py if of_y else 0
-        match = self._match_with_slopes if of_x or of_y else self._match
+        match = self._match(of_x or of_y)
         if self._project is None:
             match(x, y, theta, scores, x_slopes, y_slopes)
         else:
