@@ -58,7 +58,7 @@ def floor_of(row: Row, rates: Rates) -> Floor:
     once and read once, with as much again for their places or slopes where gradients are wanted.
     """
     points, dim, count = row["n"] + row["m"], row["dim"], row["n_directions"]
-    passes = 2 if row["task"] == "gradients" else 1
+    passes = {"gradient": 1.5, "gradients": 2}.get(row["task"], 1)
     numbers = passes * points * dim + count * dim
     if max(row["n"], row["m"]) > _ON_CHIP:
         numbers += passes * 2 * points * count
