@@ -492,7 +492,6 @@ def test_nan_is_refused_or_reaches_the_value(clouds, kind, place):
 def test_torch_is_imported_only_for_losses():
     code = """
 import sys
-import weakref
 import orthoslice as osl
 assert "torch" not in sys.modules
 osl.nn.SlicedWassersteinLoss
@@ -566,6 +565,19 @@ def test_a_loss_goes_as_soon_as_nobody_holds_it(rng, given, whole_step):
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_plans_that_draw_alike_share_what_is_drawn_ahead(rng, whole_step):
+    """And one that gains nothing by it draws for itself."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    for step, n in enumerate((20, 13, 9)):
+        x, y = points(rng, whole_step, n), points(rng, whole_step, n) + 0.5
+        assert_same_step(loss, "sliced", x, y, drawn(step))
+    assert len(loss._plans) == 3
+    assert len(loss._all_ahead) == 1
+    many = nn.SlicedWassersteinLoss(40 * DIM, seed=SEED).to(whole_step)
+    many(x, y)
+    assert not many._all_ahead
 
 
 def test_copies_that_share_plans_keep_their_own_directions(rng, whole_step):

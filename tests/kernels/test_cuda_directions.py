@@ -89,7 +89,7 @@ def test_directions_drawn_ahead(stream, rows, total, dim, cuda_device):
     step = torch.zeros((), dtype=torch.int64, device=cuda_device)
     ahead = DrawnAhead(step, STEPS, rows, total, dim, DIRECTIONS)
     assert ahead.is_in_order()
-    calls = [(stream, now) for now in (0, 1, 9, 8, 8, 2**31 + 5)]
+    calls = [(stream, now) for now in (0, 1, 9, 8, 8, 2**31 + 5, -1, -3)]
     for key, now in (*calls, (other, 2**31 + 5), (other, 2**31 + 6), (stream, 2**31 + 6)):
         step.fill_(now)
         found = ahead(key, step)

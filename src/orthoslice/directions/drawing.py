@@ -10,7 +10,7 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.kernels.cuda import cuda_refusal
-from orthoslice.kernels.cuda.directions import room_refusal
+from orthoslice.kernels.cuda.directions import room_refusal, steps_ahead
 
 
 class Blocks(NamedTuple):
@@ -53,9 +53,10 @@ def _cuda_refusal(blocks: Blocks) -> str | None:
     )
 
 
-def can_draw_ahead(blocks: Blocks) -> bool:
-    """Whether :class:`orthoslice.kernels.cuda.directions.DrawnAhead` draws them."""
-    return isinstance(blocks.sampler, Orthogonal) and _cuda_refusal(blocks) is None
+def can_draw_ahead(blocks: Blocks, total: int) -> bool:
+    """Whether `total` rows of them can be drawn by kernels for several steps at once."""
+    gains = isinstance(blocks.sampler, Orthogonal) and steps_ahead(blocks.rows, total) > 1
+    return gains and _cuda_refusal(blocks) is None
 
 
 @draw_blocks.row("cuda", _cuda_refusal)

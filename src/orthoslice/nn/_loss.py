@@ -6,6 +6,7 @@ import abc
 import functools
 import operator
 import secrets
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,10 @@ _MOST_PLANS = 256
 
 _NO_PLAN = object()
 
+# A step is launched as a whole: between drawing its directions and counting it, no other thread may come. A hook
+# on what autograd saves may well call a loss.
+_IN_TURN = threading.RLock()
+
 # What the kernels for a whole step take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
 
@@ -41,6 +46,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     step: torch.Tensor
     theta: torch.Tensor | None
     target: torch.Tensor | None
+    _plans: dict[Any, Any]
+    _all_ahead: dict[Any, DrawnAhead]
+    _checked_theta: Kept
+    _spoil: Kept
+    _sorted_target: Kept
     cost: Any = None
 
     def __init__(
@@ -98,7 +108,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         given, step = self._buffers["theta"], self._buffers["step"]
         rows = self.n_directions if given is None else (given.shape, given.device)
         options = (rows, self.p, self.memory, self.cost)
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, options)
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, options)
         plan = self._plans.get(shape, _NO_PLAN)
         if plan is _NO_PLAN:
             plan = self._make_plan(shape, x, y)
@@ -107,17 +117,21 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if not plan.is_single:
             # Half precision is summed in single precision.
             x, y = x.float(), y.float()
-        theta, step = plan.directions(self, rng)
-        if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-            value: torch.Tensor = WithGradients.apply(functools.partial(plan.run, self), (theta, step), x, y)
-        else:
-            value, _ = plan.run(self, x, y, theta, step, (False, False))
+        with _IN_TURN:
+            theta, step = plan.directions(self, rng)
+            if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+                value: torch.Tensor = WithGradients.apply(
+                    functools.partial(plan.run, self), (theta, step), x, y
+                )
+            else:
+                value, _ = plan.run(self, x, y, theta, step, (False, False))
         return value
 
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
         """How to make a whole step on the device, or None where the public function must do it."""
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
+            self._all_ahead.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
             directions: Any = _given_directions
@@ -128,14 +142,21 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
                 directions = functools.partial(_drawn, draw_blocks.chosen(blocks), blocks, slices)
-                if can_draw_ahead(blocks) and not _is_captured(self.step):
-                    with torch.inference_mode(False):
-                        ahead = DrawnAhead(self.step, STEPS, blocks.rows, slices, dim, blocks.purpose)
-                    directions = functools.partial(_drawn_ahead, ahead, directions)
+                if can_draw_ahead(blocks, slices) and not _is_captured(self.step):
+                    directions = functools.partial(_drawn_ahead, self._ahead(blocks, slices), directions)
             run = self._choose_run(x, y, slices)
             plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
         self._plans[shape] = plan
         return plan
+
+    def _ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
+        """One for all plans that draw alike."""
+        key = self.step.device, blocks.rows, slices, blocks.dim
+        if key not in self._all_ahead:
+            with torch.inference_mode(False):
+                made = DrawnAhead(self.step, STEPS, blocks.rows, slices, blocks.dim, blocks.purpose)
+            self._all_ahead[key] = made
+        return self._all_ahead[key]
 
     @abc.abstractmethod
     def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
@@ -205,8 +226,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """What is kept from step to step holds for tensors that are where they were."""
-        self._plans: dict[Any, Any] = {}
-        self._checked_theta, self._spoil, self._sorted_target = Kept(), Kept(), Kept()
+        self.__dict__.update(_nothing_kept())
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         moved = super()._apply(*args, **options)
@@ -214,12 +234,17 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {name: Kept() for name in ("_checked_theta", "_spoil", "_sorted_target")}
-        return {**self.__dict__, "_plans": {}, **fresh}
+        return {**self.__dict__, **_nothing_kept()}
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
         return f"n_directions={self.n_directions}, p={self.p:g}, directions={directions}"
+
+
+def _nothing_kept() -> dict[str, Any]:
+    """What a loss keeps from step to step, before the first."""
+    names = ("_checked_theta", "_spoil", "_sorted_target")
+    return {"_plans": {}, "_all_ahead": {}} | {name: Kept() for name in names}
 
 
 def _given_directions(loss: Loss, rng: int | None) -> tuple[torch.Tensor, torch.Tensor | None]:

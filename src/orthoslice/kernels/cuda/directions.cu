@@ -65,16 +65,21 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
     *second = radius * sine;
 }
 
+// Which group of `ahead` steps a step is of; steps may be negative.
+__device__ __forceinline__ long long group_of(long long step, int ahead) {
+    return (step >= 0 ? step : step - ahead + 1) / ahead;
+}
+
 // Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
     const u32* high, const u32* low, const long long* step, const Held* held, double* out, int steps, int first_block,
     int purpose, int ahead, int blocks, int rows, int dim) {
-    if (held && held->has(*step / ahead, high, low)) return;
+    if (held && held->has(group_of(*step, ahead), high, low)) return;
     int pairs = (dim + 1) / 2;
     long long k = (long long)blockIdx.x * DRAWERS + threadIdx.x;
     if (k >= (long long)ahead * blocks * rows * pairs) return;
     int pair = k % pairs, row = k / pairs % rows, block = k / pairs / rows;
-    u32 now = step ? (u32)(*step / ahead * ahead + block / blocks) : 0;
+    u32 now = step ? (u32)(group_of(*step, ahead) * ahead + block / blocks) : 0;
     double both[2];
     Words key = block_key(high, low, step, now, steps, first_block + block % blocks, purpose);
     two_normals(key, row, pair, both, both + 1);
@@ -254,9 +259,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
     long long from = (long long)(blockIdx.x % blocks) * rows;
     int kept = (int)min((long long)rows, total - from);
     out += ((long long)(blockIdx.x / blocks) * total + from) * dim;
-    bool is_now = held && *step % ahead == blockIdx.x / blocks;
+    long long group = held ? group_of(*step, ahead) : 0;
+    bool is_now = held && *step - group * ahead == blockIdx.x / blocks;
     if (is_now) now += from * dim;
-    if (held && held->has(*step / ahead, high, low)) {
+    if (held && held->has(group, high, low)) {
         if (is_now)
             for (int k = threadIdx.x; k < kept * dim; k += THREADS) now[k] = out[k];
         return;
@@ -284,5 +290,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
         }
     // Who is last has everybody's word that they have looked.
     if (held && threadIdx.x == 0 && atomicAdd((unsigned long long*)&held->through, 1ull) == ahead * blocks - 1)
-        *held = {*step / ahead, *high, *low, 0};
+        *held = {group, *high, *low, 0};
 }

@@ -66,6 +66,11 @@ def orthonormalise(gaussian: Any, total: int) -> Any:
     return out
 
 
+def steps_ahead(rows: int, total: int) -> int:
+    """For how many steps `total` rows in blocks of `rows` are drawn at once."""
+    return max(1, min(_MOST_AHEAD, _SPREAD * rows // total))
+
+
 class DrawnAhead:
     """Orthonormal rows for a training run: :func:`orthonormal_rows` of its steps, from block 0 on.
 
@@ -77,7 +82,8 @@ class DrawnAhead:
         self._total = total
         self._stream = current_stream(step.get_device())
         self._key = steps, 0, purpose
-        self._shape = max(1, min(_MOST_AHEAD, _SPREAD * rows // total)), -(-total // rows), rows, dim
+        self._shape = steps_ahead(rows, total), -(-total // rows), rows, dim
+        # Of no key: their words are not negative. A copy from the host would make it wait.
         self._held = step.new_full((4,), -1)
         self._held[3] = 0
         self._kept = empty(step, (self._shape[0], total, dim), "float32")
