@@ -30,8 +30,8 @@ _MOST_PLANS = 256
 
 _NO_PLAN = object()
 
-# A step is launched as a whole: between drawing its directions and counting it, no other thread may come. A hook
-# on what autograd saves may well call a loss.
+# A step is launched as a whole: between drawing its directions and counting it, no other thread may come. A
+# thread may come back, since hooks on what autograd saves can call a loss.
 _IN_TURN = threading.RLock()
 
 # What the kernels for a whole step take; half precision is made single on the way in.
@@ -119,12 +119,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             x, y = x.float(), y.float()
         with _IN_TURN:
             theta, step = plan.directions(self, rng)
+            run = functools.partial(plan.run, self)
             if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-                value: torch.Tensor = WithGradients.apply(
-                    functools.partial(plan.run, self), (theta, step), x, y
-                )
+                value: torch.Tensor = WithGradients.apply(run, (theta, step), x, y)
             else:
-                value, _ = plan.run(self, x, y, theta, step, (False, False))
+                value, _ = run(x, y, theta, step, (False, False))
         return value
 
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
