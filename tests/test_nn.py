@@ -580,6 +580,25 @@ def test_plans_that_draw_alike_share_what_is_drawn_ahead(rng, whole_step):
     assert not many._all_ahead
 
 
+@pytest.mark.parametrize("away", [None, "stream", "graph"])
+def test_what_is_drawn_ahead_stays_on_its_stream_and_out_of_graphs(rng, away, whole_step, monkeypatch):
+    """What is held is spoilt here: that shows where it is used, and only there (the control)."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    (ahead,) = loss._all_ahead.values()
+    ahead._kept.fill_(math.nan)
+    if away == "stream":
+        monkeypatch.setattr("orthoslice.kernels.cuda.directions.current_stream", lambda device: -1)
+    elif away == "graph":
+        monkeypatch.setattr("orthoslice.nn._loss.is_captured", lambda tensor: True)
+    value = loss(x, y)
+    if away is None:
+        assert value.isnan()
+    else:
+        assert_rounded(value, plain("sliced", x, y, drawn(1))[0], np.float32, DIM * COUNT)
+
+
 def test_copies_that_share_plans_keep_their_own_directions(rng, whole_step):
     """As replicas of `DataParallel` do."""
     loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)

@@ -10,7 +10,7 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.kernels.cuda import cuda_refusal
-from orthoslice.kernels.cuda.directions import room_refusal, steps_ahead
+from orthoslice.kernels.cuda.directions import orthonormal_rows, room_refusal, steps_ahead, unit_rows
 
 
 class Blocks(NamedTuple):
@@ -61,8 +61,6 @@ def can_draw_ahead(blocks: Blocks, total: int) -> bool:
 
 @draw_blocks.row("cuda", _cuda_refusal)
 def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
-    from orthoslice.kernels.cuda.directions import orthonormal_rows, unit_rows
-
     sampler, stream, first, count, rows, dim, _, purpose, step = blocks
     if isinstance(sampler, IID):
         return DenseDirections(unit_rows(stream, step, STEPS, first, count * rows, dim, purpose))

@@ -83,7 +83,7 @@ class SlicedWassersteinLoss(Loss):
     ) -> tuple[Any, Any]:
         with full_precision(x):
             target = None
-            if self._may_sort_target and not wanted[1] and is_target_worth_sorting(x, y, theta):
+            if self._may_sort_target and not wanted[1]:
                 target = self._sorted_target.of(_sort_target, self.target, theta)
             return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 

@@ -20,7 +20,7 @@ from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.directions import DrawnAhead
-from orthoslice.nn._steps import Kept, Plan, WithGradients
+from orthoslice.nn._steps import Kept, Plan, WithGradients, is_captured
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import Score
@@ -141,7 +141,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
                 directions = functools.partial(_drawn, draw_blocks.chosen(blocks), blocks, slices)
-                if can_draw_ahead(blocks, slices) and not _is_captured(self.step):
+                if can_draw_ahead(blocks, slices) and not is_captured(self.step):
                     directions = functools.partial(_drawn_ahead, self._ahead(blocks, slices), directions)
             run = self._choose_run(x, y, slices)
             plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
@@ -267,15 +267,10 @@ def _drawn_ahead(
     """The same, made together with those of other steps."""
     stream, step = loss._key(rng)
     # A graph may outlive what is held here.
-    if step is None or _is_captured(step) or not ahead.is_in_order():
+    if step is None or is_captured(step) or not ahead.is_in_order():
         drawn: tuple[torch.Tensor, torch.Tensor | None] = draw(loss, rng)
         return drawn
     return ahead(stream, step), step
-
-
-def _is_captured(step: torch.Tensor) -> bool:
-    """Whether what is launched goes into a CUDA graph."""
-    return bool(step.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _wide(theta: Any) -> torch.Tensor:

@@ -22,6 +22,11 @@ class Plan(NamedTuple):
     """Of the loss, x, y, theta, step and which gradients are wanted: the value and those gradients."""
 
 
+def is_captured(tensor: torch.Tensor) -> bool:
+    """Whether what is launched for a tensor goes into a CUDA graph."""
+    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 class Kept:
     """What was worked out from tensors, kept until one of them changes or another takes its place."""
 
@@ -39,7 +44,7 @@ class Kept:
         with torch.inference_mode(False):
             result = make(*sources)
         # What is captured in a graph is not there before the graph runs: others must not find it.
-        if not (sources[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+        if not is_captured(sources[0]):
             self._kept = sources, versions, result
         return result
 
