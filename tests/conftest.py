@@ -13,7 +13,7 @@ from helpers import BACKENDS, Backend, bridge_torch
 
 # Deterministic examples: a failure on one machine fails on the next.
 from hypothesis import settings
-from kernels import cuda_on_host
+from kernels.cuda import cuda_on_host
 
 from orthoslice.kernels.cuda import device_refusal
 
@@ -36,7 +36,7 @@ def _import_triton_kernels() -> None:
         # Not for longer: tests that do not ask for the interpreter shall go the way users go.
         patch.setenv("TRITON_INTERPRET", "1")
         for name in ("hadamard", "pairs", "random", "rows"):
-            importlib.import_module(f"orthoslice.kernels.triton_{name}")
+            importlib.import_module(f"orthoslice.kernels.triton.{name}")
 
 
 _import_triton_kernels()

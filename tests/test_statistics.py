@@ -13,8 +13,8 @@ import pytest
 from helpers import FULL
 
 import orthoslice as osl
+from orthoslice.blocks import Layout, degrees_of_freedom, mean_and_stderr
 from orthoslice.datasets import digits
-from orthoslice.result import Layout, degrees_of_freedom, mean_and_stderr
 
 DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
 REPETITIONS = 2000 if FULL else 400

@@ -22,11 +22,11 @@ from orthoslice.arrays import (
     wide_int,
 )
 from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.conditioning import times_power, unit_scale
 from orthoslice.directions.base import DenseDirections
 from orthoslice.kernels import rows_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.options import check_direction, check_p
-from orthoslice.scaling import times_power, unit_scale
 
 # Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
 _SHORTEST_RADIX = 64
@@ -86,7 +86,7 @@ def _order_refusal(projections: Array) -> str | None:
 
 @stable_order.row("numba", _order_refusal)
 def _stable_order_numba(projections: Array) -> Array:
-    from orthoslice.kernels.sliced import order_projections
+    from orthoslice.kernels.numba.sliced import order_projections
 
     return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
 
@@ -142,7 +142,7 @@ Couples weighted clouds, given the order of their points in every slice.
 
 @merge_quantiles.row("numba", lambda ix, *_: rows_refusal(ix))
 def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
-    from orthoslice.kernels.weighted import merge_orders
+    from orthoslice.kernels.numba.weighted import merge_orders
 
     lead, (rows_x, rows_y) = flat_rows(ix, iy)
     mass_x, mass_y = flat_masses(lead, x, y)

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from orthoslice.arrays import RNG
 from orthoslice.cloud import make_clouds
+from orthoslice.conditioning import unit_scale
 from orthoslice.directions.base import check_count
 from orthoslice.estimate import Request, estimate, plan_layout
 from orthoslice.options import (
@@ -16,7 +17,6 @@ from orthoslice.options import (
     check_tolerance,
 )
 from orthoslice.result import Estimate
-from orthoslice.scaling import unit_scale
 from orthoslice.scores import COSTS, Score, Sliced
 from orthoslice.threads import default_workers
 

@@ -13,7 +13,6 @@ import numpy as np
 from orthoslice.arrays import (
     RNG,
     Array,
-    Operation,
     Outcome,
     Stream,
     Wanted,
@@ -30,21 +29,14 @@ from orthoslice.arrays import (
     resolve_rng,
     to_numpy,
 )
+from orthoslice.blocks import Layout, degrees_of_freedom, mean_and_stderr, student_quantile
 from orthoslice.cloud import Cloud
+from orthoslice.conditioning import centred
 from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
-from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.passes import Passes
-from orthoslice.result import (
-    Estimate,
-    Layout,
-    degrees_of_freedom,
-    mean_and_stderr,
-    register_estimates,
-    root,
-    student_quantile,
-)
+from orthoslice.result import Estimate, register_estimates, root
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000
@@ -54,9 +46,6 @@ DEFAULT_CAP = 100_000
 # Stands for directions that travel beside the request, so that requests with the same count are equal.
 _GIVEN_LATER = Given(theta=None)
 
-
-# Coordinates that a block of a GPU goes through before a library would have been quicker.
-_SMALL_CLOUD = 1 << 21
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
@@ -188,7 +177,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     orders: list[Array | None] = [None, None]
-    x, y = _centred(x, y)
+    x, y = centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
     x, y = with_masses(x, y)
@@ -227,54 +216,6 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
     return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
-
-
-def _centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
-    """Clouds moved to the origin along coordinates in which x sits far from it.
-
-    Projections then keep more digits. The middle of the range does not depend on the order of rows, and clouds
-    that are not far away stay where they are, so that exact ties remain ties.
-    """
-    if is_readable(x.points) and _is_near_origin(to_numpy(x.points)):
-        return x, y
-    axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
-    centre = far_centre(x.points, axis)
-    return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
-
-
-far_centre = Operation("far_centre")
-"""far_centre(points, axis) -> what to take off them.
-
-The middle of their range over those axes where it is more than twice that range from 0, and 0 elsewhere.
-"""
-
-
-def _far_centre_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
-    if points.ndim != 2 or points.shape[0] * points.shape[1] > _SMALL_CLOUD:
-        return "it takes small single clouds"
-    return cuda_refusal(points)
-
-
-@far_centre.row("cuda", _far_centre_refusal)
-def _far_centre_cuda(points: Array, axis: tuple[int, ...]) -> Array:
-    from orthoslice.kernels.cuda import rows
-
-    return rows.far_centre(points)
-
-
-@far_centre.row("reference", lambda *_: None)
-def _far_centre(points: Array, axis: tuple[int, ...]) -> Array:
-    xp = namespace(points)
-    low, high = (f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
-    middle = low / 2 + high / 2
-    return xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
-
-
-def _is_near_origin(points: Any) -> bool:
-    """Whether a few points already show that no coordinate of a single cloud is far from 0 for its range."""
-    few = points[:32]
-    # The middle is at most half a range from any point, and the range is at least that of the few.
-    return points.ndim == 2 and bool((np.abs(few[0]) <= 1.5 * (few.max(axis=0) - few.min(axis=0))).all())
 
 
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:

@@ -24,13 +24,13 @@ from orthoslice.arrays import (
     map_sum,
     namespace,
 )
+from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
+from orthoslice.costs.pricing import Draw, Priced
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
-from orthoslice.pricing import Draw, Priced
-from orthoslice.result import Layout
 from orthoslice.scores import Score
 from orthoslice.threads import ordered_map
 

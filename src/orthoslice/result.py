@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,93 +15,10 @@ from orthoslice.arrays import (
     register_pytree,
     to_numpy,
 )
+from orthoslice.blocks import Layout, mean_and_stderr, student_quantile
+from orthoslice.conditioning import times_power
 from orthoslice.directions import Sampler
 from orthoslice.options import is_real
-from orthoslice.scaling import times_power
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How directions are grouped: blocks of `block_rows`, and `unit_blocks` blocks to an independent unit.
-
-    The last block may be shorter. Blocks that do not fill a unit belong to the last one.
-    """
-
-    n_directions: int
-    block_rows: int
-    unit_blocks: int = 1
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_directions // self.block_rows)
-
-    @property
-    def n_units(self) -> int:
-        return max(1, self.n_blocks // self.unit_blocks)
-
-    @property
-    def unit_rows(self) -> int:
-        """Rows of every unit but the last."""
-        return self.block_rows * self.unit_blocks
-
-    @property
-    def last_rows(self) -> int:
-        """Rows of the last unit."""
-        return self.n_directions - (self.n_units - 1) * self.unit_rows
-
-    def first(self, n_units: int) -> Layout:
-        """The layout of the first units only."""
-        if n_units >= self.n_units:
-            return self
-        return Layout(n_units * self.unit_rows, self.block_rows, self.unit_blocks)
-
-
-def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array]:
-    """Mean of the scores `(n_directions, ...)`, and its standard error.
-
-    Units are independent, rows within a unit are not, so the error comes from unit means m_u with their share
-    w_u of the rows. `sum_u w_u^2 / (1 - 2 w_u) (m_u - mean)^2 / (1 + S)` with `S = sum_u w_u^2 / (1 - 2 w_u)`
-    is an unbiased estimate of the variance of the mean whatever the variances of the units; with equal shares
-    it is the textbook formula. It asks for shares below a half. Where one unit has more, it is set against the
-    rest: `w^2 (m_1 - m_2)^2` with the larger share w is never too small in the mean. One unit has no error
-    bar: nothing can be learned from rows that may depend on each other.
-    """
-    xp = namespace(scores)
-    n, units = layout.n_directions, layout.n_units
-    mean = xp.sum(scores, axis=0) / n
-    if units == 1:
-        return mean, xp.full_like(mean, math.nan)
-    cut = (units - 1) * layout.unit_rows
-    whole = xp.reshape(scores[:cut, ...], (units - 1, layout.unit_rows, *scores.shape[1:]))
-    whole_means, last_mean = xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0)
-    w, last = layout.unit_rows / n, layout.last_rows / n
-    if max(w, last) >= 0.5:
-        # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.
-        gap = last_mean - xp.mean(whole_means, axis=0)
-        return mean, max(w, last) * xp.abs(gap)
-    a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
-    spread = a * xp.sum((whole_means - mean) ** 2, axis=0) + b * (last_mean - mean) ** 2
-    return mean, xp.sqrt(spread / (1 + (units - 1) * a + b))
-
-
-def degrees_of_freedom(layout: Layout) -> int:
-    """Of the standard error of :func:`mean_and_stderr`; 0 where there is none."""
-    units, longest = layout.n_units, max(layout.unit_rows, layout.last_rows)
-    if units == 1:
-        return 0
-    if 2 * longest >= layout.n_directions:
-        return 1
-    # A short last unit varies more than the others and says little of them: it is not counted.
-    return units - 1 if layout.last_rows >= layout.unit_rows else units - 2
-
-
-def student_quantile(level: float, dof: int, looks: int) -> float:
-    """Half-width of a two-sided interval in standard errors, shared out over repeated looks (Bonferroni)."""
-    from scipy.special import stdtrit  # scipy.special is not needed to import orthoslice
-
-    if dof == 0:
-        return math.nan
-    return float(stdtrit(dof, 1 - (1 - level) / (2 * looks)))
 
 
 def root(value: Array, p: float) -> Array:

@@ -12,9 +12,8 @@ from typing import ClassVar
 
 from orthoslice.arrays import Wanted
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import Pairs, couple
-from orthoslice.lines import sliced_scores, sorted_slopes
-from orthoslice.pricing import (
+from orthoslice.costs.lines import sliced_scores, sorted_slopes
+from orthoslice.costs.pricing import (
     Draw,
     Priced,
     mean_power,
@@ -24,6 +23,7 @@ from orthoslice.pricing import (
     price_on_lines,
     weighted_slopes,
 )
+from orthoslice.coupling import Pairs, couple
 
 POOL_ROWS = 32
 """Directions that price each other in `pooled`: enough to average the noise, few enough to be quick."""

@@ -17,7 +17,7 @@ walsh_hadamard = Operation("walsh_hadamard")
 
 @walsh_hadamard.row("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
 def _walsh_hadamard_numba(rows: Array) -> Array:
-    from orthoslice.kernels.hadamard import walsh_hadamard_rows
+    from orthoslice.kernels.numba.hadamard import walsh_hadamard_rows
 
     image = np.array(to_numpy(rows), order="C")
     walsh_hadamard_rows(image.reshape(-1, rows.shape[-1]))
@@ -72,14 +72,14 @@ by indices.
 
 @hadamard_project.row("numba", _hadamard_refusal)
 def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
-    from orthoslice.kernels.hadamard import project_on_blocks
+    from orthoslice.kernels.numba.hadamard import project_on_blocks
 
     return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts), points)
 
 
 @hadamard_project.row("triton", _hadamard_triton_refusal)
 def _hadamard_project_triton(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
-    from orthoslice.kernels.triton_hadamard import project_on_run
+    from orthoslice.kernels.triton.hadamard import project_on_run
 
     return project_on_run(points, signs, parts)
 
@@ -108,14 +108,14 @@ The transpose of :func:`hadamard_project`.
 
 @hadamard_adjoint.row("numba", _hadamard_refusal)
 def _hadamard_adjoint_numba(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
-    from orthoslice.kernels.hadamard import carry_back_from_blocks
+    from orthoslice.kernels.numba.hadamard import carry_back_from_blocks
 
     return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim), slopes)
 
 
 @hadamard_adjoint.row("triton", _hadamard_triton_refusal)
 def _hadamard_adjoint_triton(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
-    from orthoslice.kernels.triton_hadamard import carry_back_from_run
+    from orthoslice.kernels.triton.hadamard import carry_back_from_run
 
     return carry_back_from_run(slopes, signs, parts, dim)
 

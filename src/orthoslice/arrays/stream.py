@@ -76,7 +76,7 @@ folded = Operation("folded")
 
 @folded.row("triton", _stream_refusal)
 def _folded_triton(stream: Stream, a: Array | int, b: int) -> tuple[Array, Array]:
-    from orthoslice.kernels.triton_random import folded_keys
+    from orthoslice.kernels.triton.random import folded_keys
 
     return folded_keys(*stream, a, b)
 
@@ -93,7 +93,7 @@ words = Operation("words")
 
 @words.row("numba", lambda stream, *_: rows_refusal(*stream))
 def _words_numba(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
-    from orthoslice.kernels.random import threefry_words
+    from orthoslice.kernels.numba.random import threefry_words
 
     return threefry_words(*stream, rows, columns)
 
@@ -117,7 +117,7 @@ A larger `rows` extends a smaller one, so that part of a block is a prefix of th
 
 @normals.row("triton", _draw_refusal)
 def _normals_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
-    from orthoslice.kernels.triton_random import normal_table
+    from orthoslice.kernels.triton.random import normal_table
 
     return normal_table(*stream, rows, columns, dtype)
 
@@ -140,7 +140,7 @@ signs = Operation("signs")
 
 @signs.row("triton", _draw_refusal)
 def _signs_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
-    from orthoslice.kernels.triton_random import sign_table
+    from orthoslice.kernels.triton.random import sign_table
 
     return sign_table(*stream, rows, columns, dtype)
 

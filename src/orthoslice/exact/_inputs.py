@@ -74,7 +74,7 @@ def shrink(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     """Both clouds divided by 2**shared_exponent, so that the largest coordinate lies in [1/2, 1).
 
     A power of two changes no digit, and costs of order 1 can be squared, and squared again for variances,
-    without overflow. (:func:`orthoslice.scaling.unit_scale` scales only where a p-th power needs it.)
+    without overflow. (:func:`orthoslice.conditioning.unit_scale` scales only where a p-th power needs it.)
 
     Examples
     --------

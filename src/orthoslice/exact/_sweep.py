@@ -12,7 +12,7 @@ from orthoslice.coupling import in_canonical_order
 from orthoslice.exact._inputs import PlaneProblem, shared_masses
 
 if TYPE_CHECKING:
-    from orthoslice.kernels.plane import Cells, Side
+    from orthoslice.kernels.numba.plane import Cells, Side
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -44,7 +44,7 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
     >>> sum(float(((cell.stop - cell.start) * cell.mass).sum()) for cell in lifetimes(problem)) / np.pi
     1.0
     """
-    from orthoslice.kernels.plane import sweep  # takes a while to load, and most people never need it
+    from orthoslice.kernels.numba.plane import sweep  # takes a while to load, and most people never need it
 
     # Lexicographic order is the projected order just after angle 0. Masses are rounded in that order, so that
     # the order of the user's rows changes nothing.
@@ -71,7 +71,7 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
 
 def _side(points: FloatArray, mass: IntArray) -> Side:
     """A cloud with its critical angles in order, before the sweep."""
-    from orthoslice.kernels.plane import Side, critical_angles
+    from orthoslice.kernels.numba.plane import Side, critical_angles
 
     n = len(points)
     angle = np.empty(n * (n - 1) // 2)
@@ -89,7 +89,7 @@ def _side(points: FloatArray, mass: IntArray) -> Side:
 
 def _empty_cells(capacity: int) -> Cells:
     """A buffer for the kernel to fill."""
-    from orthoslice.kernels.plane import Cells
+    from orthoslice.kernels.numba.plane import Cells
 
     pair, mass = np.empty((capacity, 2), dtype=np.int64), np.empty(capacity, dtype=np.int64)
     return Cells(np.empty(capacity), np.empty(capacity), pair, mass)

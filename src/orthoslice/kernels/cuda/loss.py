@@ -1,6 +1,6 @@
 """The sliced loss of a training step on an NVIDIA GPU, in as few launches as it takes.
 
-The reference is `orthoslice.lines.sorted_scores`, averaged over the rows of `theta`.
+The reference is `orthoslice.costs.lines.sorted_scores`, averaged over the rows of `theta`.
 """
 
 from __future__ import annotations

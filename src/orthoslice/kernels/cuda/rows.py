@@ -1,6 +1,6 @@
 """Costs on the line and orders of rows of float32 tensors on an NVIDIA GPU.
 
-Every kernel stands beside a plain reference: `orthoslice.lines.sorted_scores` and `sorted_slopes`, and
+Every kernel stands beside a plain reference: `orthoslice.costs.lines.sorted_scores` and `sorted_slopes`, and
 `torch.sort(stable=True)` for the orders. Rows are flattened: `px (slices, n)`, `py (slices, m)`.
 """
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled
-from orthoslice.kernels.sorting import (
+from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba.sorting import (
     SHORTEST_SPLIT,
     SPLIT_BITS,
     add_up,

@@ -12,8 +12,8 @@ import orthoslice as osl
 from orthoslice.arrays import normals, signs
 from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.arrays.stream import folded
-from orthoslice.lines import sorted_scores, sorted_slopes
-from orthoslice.pricing import price_in_space
+from orthoslice.costs.lines import sorted_scores, sorted_slopes
+from orthoslice.costs.pricing import price_in_space
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -35,7 +35,7 @@ OPERATIONS = [
 @pytest.mark.parametrize("m", [20, 13])
 def test_values_and_gradients(rng, distance, directions, m, device, monkeypatch):
     bridge_torch(monkeypatch, False)
-    monkeypatch.setattr("orthoslice.kernels.triton_rows._ENOUGH_PROGRAMS", 1)
+    monkeypatch.setattr("orthoslice.kernels.triton.rows._ENOUGH_PROGRAMS", 1)
     clouds = [rng.normal(size=(n, 5)).astype(np.float32) for n in (20, m)]
     options = {"directions": directions, "n_directions": 12, "rng": 3}
     answers = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.numba._compile import compiled
 
 WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.numba._compile import compiled
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

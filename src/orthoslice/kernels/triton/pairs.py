@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, on a GPU: gathered in tiles, pairs x dim is never held.
 
-The plain reference is the row of that name of `orthoslice.pricing.price_in_space`. Differences are taken before
+The plain reference is that of `price_in_space` in `orthoslice.costs.pricing`. Differences are taken before
 anything is squared, in the type of the points; the costs of pairs are added in float64.
 
 Gradients of couplings that match every point once (equal sizes without weights) are summed by point: each
@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from orthoslice.kernels._triton import on_device_of, power_of_root, split_count
+from orthoslice.kernels.triton._shared import on_device_of, power_of_root, split_count
 
 _TILE_ITEMS = 2048
 _WIDEST_TILE = 128

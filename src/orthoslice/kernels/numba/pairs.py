@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, one pair after the other: pairs x dim is never held.
 
-The plain reference is the row of that name of `orthoslice.pricing.price_in_space`. Differences are taken in
+The plain reference is that of `price_in_space` in `orthoslice.costs.pricing`. Differences are taken in
 float64, before anything is squared: points close to each other lose no digits, and equal ones cost exactly 0.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled, summing
+from orthoslice.kernels.numba._compile import compiled, summing
 
 
 @summing

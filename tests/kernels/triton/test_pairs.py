@@ -7,8 +7,8 @@ import pytest
 from helpers import assert_rounded
 
 from orthoslice.cloud import Cloud
+from orthoslice.costs.pricing import price_in_space
 from orthoslice.coupling import Pairs, couple_ranks
-from orthoslice.pricing import price_in_space
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -101,7 +101,7 @@ def test_nan_is_not_swallowed(p, device):
 
 def test_slices_are_summed_in_parts(rng, device, monkeypatch):
     """As many of them are where there are few points."""
-    monkeypatch.setattr("orthoslice.kernels._triton._ENOUGH_PROGRAMS", 4)
+    monkeypatch.setattr("orthoslice.kernels.triton._shared._ENOUGH_PROGRAMS", 4)
     x, y, pairs = problem(rng, 5, 5, 3, device, slices=9)
     found = priced("triton", x, y, 2, pairs)
     for a, b in zip(found, priced("reference", x.double(), y.double(), 2, pairs), strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice.lines import sorted_scores, sorted_slopes
+from orthoslice.costs.lines import sorted_scores, sorted_slopes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -24,7 +24,7 @@ def powers(n):
 @pytest.fixture
 def rows_share_programs(monkeypatch):
     """As they do where there are many of them."""
-    monkeypatch.setattr("orthoslice.kernels.triton_rows._ENOUGH_PROGRAMS", 1)
+    monkeypatch.setattr("orthoslice.kernels.triton.rows._ENOUGH_PROGRAMS", 1)
 
 
 def rows(rng, n_rows, n, device, ties=False):

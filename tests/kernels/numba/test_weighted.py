@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
-from orthoslice import coupling, pricing
+from orthoslice import coupling
 from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.costs import pricing
 from orthoslice.coupling import couple, integer_masses
 
 SIZES = [1, 2, 63, 257, 1000, 4097]

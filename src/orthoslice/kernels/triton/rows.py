@@ -1,6 +1,6 @@
 """Costs on the line for short rows on a GPU: load, sort, match and add up without leaving the chip.
 
-The plain references are the rows of that name in `orthoslice.pricing`. Numbers are sorted as integers of the
+The plain references are those in `orthoslice.costs.lines`. Numbers are sorted as integers of the
 same order, in which NaN comes last instead of stopping the others on their way. Costs are added in float64.
 """
 
@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from orthoslice.kernels._triton import on_device_of, power_of_root
+from orthoslice.kernels.triton._shared import on_device_of, power_of_root
 
 # What one program sorts at a time, and how many numbers of it a warp takes.
 _TILE_ITEMS = 1024

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from helpers import unit_rows
 
-from orthoslice import coupling, lines
+from orthoslice import coupling
+from orthoslice.costs import lines
 from orthoslice.directions.base import DenseDirections
-from orthoslice.kernels.sorting import LANES, sort_columns
+from orthoslice.kernels.numba.sorting import LANES, sort_columns
 
 SIZES = [1, 2, 3, 63, 257, 512, 513, 1000, 2500, 2501, 4097]
 

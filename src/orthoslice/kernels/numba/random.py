@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.numba._compile import compiled
 
 
 @compiled

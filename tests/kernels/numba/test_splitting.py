@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orthoslice import coupling, lines
-from orthoslice.kernels.sliced import order_projections
-from orthoslice.kernels.sorting import SHORTEST_SPLIT, counters, decode
-from orthoslice.kernels.splitting import sort_row
+from orthoslice import coupling
+from orthoslice.costs import lines
+from orthoslice.kernels.numba.sliced import order_projections
+from orthoslice.kernels.numba.sorting import SHORTEST_SPLIT, counters, decode
+from orthoslice.kernels.numba.splitting import sort_row
 
 pytest.importorskip("numba")
 

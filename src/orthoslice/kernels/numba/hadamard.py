@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled
+from orthoslice.kernels.numba._compile import compiled
 
 LANES = 16
 """Columns of a tile: one cache line of float32. A fixed number makes the inner loops straight vector code."""

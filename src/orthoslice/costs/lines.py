@@ -38,7 +38,7 @@ For clouds without weights. The projections may be overwritten.
 
 @sorted_scores.row("numba", lambda px, py, _: rows_refusal(px, py))
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.sliced import score_projections
+    from orthoslice.kernels.numba.sliced import score_projections
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
@@ -70,7 +70,7 @@ def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
 
 @sorted_scores.row("triton", _short_rows_refusal)
 def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.triton_rows import score_rows
+    from orthoslice.kernels.triton.rows import score_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     return score_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
@@ -120,7 +120,7 @@ def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: s
 
 @sliced_scores.row("columns", _columns_refusal)
 def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
-    from orthoslice.kernels.sliced import score_points
+    from orthoslice.kernels.numba.sliced import score_points
 
     return score_points(x, y, directions.theta[rows], p)
 
@@ -139,7 +139,7 @@ sorted_slopes = Operation("sorted_slopes")
 
 @sorted_slopes.row("numba", lambda px, py, *_: rows_refusal(px, py))
 def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.sliced import slope_projections
+    from orthoslice.kernels.numba.sliced import slope_projections
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
@@ -157,7 +157,7 @@ def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[
 
 @sorted_slopes.row("triton", _short_rows_refusal)
 def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.triton_rows import slope_rows
+    from orthoslice.kernels.triton.rows import slope_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = slope_rows(flat_x, flat_y, p, factor)

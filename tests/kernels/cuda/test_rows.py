@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice import lines
+from orthoslice.costs import lines
+from orthoslice.costs.lines import sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.directions.base import DenseDirections
 from orthoslice.estimate import far_centre
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
@@ -24,7 +25,6 @@ from orthoslice.kernels.cuda.rows import (
     match_sorted,
     sort_rows,
 )
-from orthoslice.lines import sliced_scores, sorted_scores, sorted_slopes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("cuda_device", "empty_is_nan")

@@ -8,9 +8,9 @@ import pytest
 import orthoslice as osl
 from orthoslice.arrays import to_numpy
 from orthoslice.cloud import Cloud
+from orthoslice.costs.pricing import price_in_space
 from orthoslice.coupling import Pairs
-from orthoslice.kernels import pairs as kernels
-from orthoslice.pricing import price_in_space
+from orthoslice.kernels.numba import pairs as kernels
 
 SIZES = [1, 2, 3, 63, 64, 257]
 DIMS = [1, 2, 3, 17, 64, 1000]

@@ -2,7 +2,7 @@
 
 Both clouds are walked through in their order. At every step the point whose cumulative mass ends first is used
 up; where two end together, `y_first` decides. The plain references are the rows of that name of
-`orthoslice.pricing.weighted_slopes` and `orthoslice.coupling.merge_quantiles`.
+`orthoslice.costs.pricing.weighted_slopes` and `orthoslice.coupling.merge_quantiles`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.kernels._compile import compiled
-from orthoslice.kernels.sliced import as_bits, line_cost, line_slope, ordered_row
-from orthoslice.kernels.sorting import counters
+from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba.sliced import as_bits, line_cost, line_slope, ordered_row
+from orthoslice.kernels.numba.sorting import counters
 
 _UNIT = 2.0**-62
 

@@ -14,7 +14,7 @@ import pytest
 import orthoslice as osl
 from orthoslice.arrays import to_numpy
 from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project, walsh_hadamard
-from orthoslice.kernels import hadamard as kernels
+from orthoslice.kernels.numba import hadamard as kernels
 
 SIZES = [1, 2, 3, 63, 64, 257]
 DIMS = [1, 2, 3, 17, 64, 1000]

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from orthoslice.kernels._triton import on_device_of
+from orthoslice.kernels.triton._shared import on_device_of
 
 _BLOCK = 256
 

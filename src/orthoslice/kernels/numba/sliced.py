@@ -1,7 +1,7 @@
 """Costs on the line: sort, match and add up in one go, for uniform clouds in host memory.
 
-Every kernel stands beside a plain reference: `orthoslice.lines.sorted_scores` for the scores,
-`numpy.argsort(kind="stable")` for the orders, and `orthoslice.lines.sorted_slopes` for the slopes.
+Every kernel stands beside a plain reference: `orthoslice.costs.lines.sorted_scores` for the scores,
+`numpy.argsort(kind="stable")` for the orders, and `orthoslice.costs.lines.sorted_slopes` for the slopes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels import LONGEST_SIMD
-from orthoslice.kernels._compile import compiled, summing
-from orthoslice.kernels.sorting import LANES, counters, decode, sort_columns
-from orthoslice.kernels.splitting import order_row, sort_row
+from orthoslice.kernels.numba._compile import compiled, summing
+from orthoslice.kernels.numba.sorting import LANES, counters, decode, sort_columns
+from orthoslice.kernels.numba.splitting import order_row, sort_row
 
 # So many rows cost a radix sort as much as a network takes for all LANES columns. Measured on Zen 4.
 _FEWEST_LANES = 32

@@ -18,6 +18,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.arrays.operations import from_host, host_refusal
 from orthoslice.cloud import Cloud
+from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.coupling import (
     Pairs,
     couple,
@@ -29,7 +30,6 @@ from orthoslice.coupling import (
 )
 from orthoslice.directions.base import Directions
 from orthoslice.kernels import rows_refusal, triton_refusal
-from orthoslice.lines import differences, powered, powered_slope, scatter_slopes, weigh
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
@@ -111,7 +111,7 @@ first two is wanted, and the gradients of the scores' sum by the weights, as far
 def _weighted_slopes_numba(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, y_first: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
-    from orthoslice.kernels.weighted import slope_weighted
+    from orthoslice.kernels.numba.weighted import slope_weighted
 
     lead, (rows_x, rows_y) = flat_rows(px, py)
     mass_x, mass_y = flat_masses(lead, x, y)
@@ -154,7 +154,7 @@ def _space_host_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
 
 @price_in_space.row("numba", _space_host_refusal)
 def _price_in_space_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    from orthoslice.kernels.pairs import price_pairs
+    from orthoslice.kernels.numba.pairs import price_pairs
 
     tables = (to_numpy(a) for a in (x.points, y.points, *pairs[:3]))
     scores, gradients = price_pairs(*tables, p=p, wanted=wanted[:2])
@@ -167,7 +167,7 @@ def _space_triton_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
 
 @price_in_space.row("triton", _space_triton_refusal)
 def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    from orthoslice.kernels.triton_pairs import price_matches
+    from orthoslice.kernels.triton.pairs import price_matches
 
     scores, gradients = price_matches(x.points, y.points, *pairs[:3], p=p, wanted=wanted[:2])
     return scores, gradients

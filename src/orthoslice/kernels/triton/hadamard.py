@@ -13,8 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from orthoslice.kernels._triton import on_device_of, split_count
 from orthoslice.kernels.runs import as_run
+from orthoslice.kernels.triton._shared import on_device_of, split_count
 
 # Numbers a program holds, and a warp's share of them. More points a tile write longer runs of a row.
 _TILE_BYTES = 32768

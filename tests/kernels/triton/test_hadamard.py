@@ -75,7 +75,7 @@ def test_a_point_does_not_feel_its_neighbours(rng, dtype, device):
 
 def test_blocks_are_summed_in_parts(rng, device, monkeypatch):
     """As many of them are where there are few points; always in the same way."""
-    monkeypatch.setattr("orthoslice.kernels._triton._ENOUGH_PROGRAMS", 4)
+    monkeypatch.setattr("orthoslice.kernels.triton._shared._ENOUGH_PROGRAMS", 4)
     points, slopes = (torch.tensor(rng.normal(size=s), device=device) for s in ((4, 3), (9, 4)))
     signs = torch.tensor(rng.choice([-1.0, 1.0], size=(9, 3, 4)), device=device)
     parts = [(block, slice(0, 1)) for block in range(9)]

@@ -1,0 +1,1 @@
+"""Kernels for arrays in host memory, compiled by numba."""

@@ -1,0 +1,1 @@
+"""Kernels for tensors on a GPU, compiled by Triton."""
