@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
+from orthoslice.conditioning import far_centre
 from orthoslice.costs import lines
 from orthoslice.costs.lines import sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.directions.base import DenseDirections
-from orthoslice.estimate import far_centre
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
 from orthoslice.kernels.cuda import loss as cuda_loss
 from orthoslice.kernels.cuda import rows as cuda_rows
