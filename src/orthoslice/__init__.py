@@ -8,7 +8,7 @@ from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.exact import Transport, wasserstein
-from orthoslice.result import Estimate
+from orthoslice.result import Estimate, UntrustedWarning
 
 __version__ = "0.1.0"
 
@@ -17,6 +17,7 @@ __all__ = [
     "Coupling",
     "Estimate",
     "Transport",
+    "UntrustedWarning",
     "datasets",
     "directions",
     "exact",

@@ -29,14 +29,14 @@ from orthoslice.arrays import (
     resolve_rng,
     to_numpy,
 )
-from orthoslice.blocks import Layout, degrees_of_freedom, mean_and_stderr, student_quantile
+from orthoslice.blocks import Layout, degrees_of_freedom, interval_arms, statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
 from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.passes import Passes
-from orthoslice.result import Estimate, register_estimates, root
+from orthoslice.result import Estimate, Subject, register_estimates, root
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000
@@ -128,7 +128,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         )
         layout = _used(request.layout, scores)
         scores = detach(scores)
-    dof = degrees_of_freedom(layout)
+    subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -138,16 +138,20 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         # A tracer must not outlive its trace.
         directions=_GIVEN_LATER if is_traced(theta) else request.sampler,
         seed=seed,
-        converged=_meets_tolerance(request, scores, layout) if request.adaptive else None,
+        converged=_meets_tolerance(request, subject, scores, layout) if request.adaptive else None,
         _value=value,
-        _error=None,
         _layout=layout,
         _scale=scale,
-        _dof=dof,
         _looks=len(request.looks),
-        _no_error_bar=_why_no_error_bar(request, x.dim) if dof == 0 else "",
+        _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
         _scores=scores,
+        _subject=None if is_traced(*inputs) else subject,
     )
+
+
+def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
+    is_basis = request.sampler.is_tight(request.layout.block_rows, x.dim)
+    return Subject(request.score, x, y, request.p, is_basis)
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:
@@ -204,7 +208,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             totals = add_totals(totals, extra)
             done = units
             if units < request.layout.n_units and _meets_tolerance(
-                request, concat_rows(parts), request.layout.first(units)
+                request, _subject(request, x, y), concat_rows(parts), request.layout.first(units)
             ):
                 break
     scores = concat_rows(parts)
@@ -258,15 +262,15 @@ def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None
     return tuple(gradients)
 
 
-def _meets_tolerance(request: Request, scores: Array, layout: Layout) -> bool:
-    """Whether the 95% half-width of every distance is within the tolerance."""
-    mean, stderr = (to_numpy(a) for a in mean_and_stderr(scores, layout))
-    half = student_quantile(0.95, degrees_of_freedom(layout), len(request.looks)) * stderr
+def _meets_tolerance(request: Request, subject: Subject, scores: Array, layout: Layout) -> bool:
+    """Whether the 95% interval of every distance is within the tolerance, and can be trusted."""
+    found, looks = statistics(scores, layout), len(request.looks)
+    mean, down, up = (to_numpy(a) for a in (found.mean, *interval_arms(found, layout, 0.95, looks)))
     distance = root(mean, request.p)
     # The root bends: what counts is the longer arm.
-    width = np.maximum(root(mean + half, request.p) - distance, distance - root(mean - half, request.p))
+    width = np.maximum(root(mean + up, request.p) - distance, distance - root(mean - down, request.p))
     allowed = np.maximum(request.atol or 0.0, (request.rtol or 0.0) * distance)
-    return bool(np.all(width <= allowed))
+    return bool(np.all(width <= allowed)) and bool(np.all(subject.doubts(scores, found, layout, looks) == ""))
 
 
 @contextlib.contextmanager

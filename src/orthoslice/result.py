@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from dataclasses import dataclass, fields
 from typing import Any
+
+import numpy as np
 
 from orthoslice.arrays import (
     Array,
@@ -15,10 +19,13 @@ from orthoslice.arrays import (
     register_pytree,
     to_numpy,
 )
-from orthoslice.blocks import Layout, mean_and_stderr, student_quantile
+from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics
+from orthoslice.cloud import Cloud
 from orthoslice.conditioning import times_power
 from orthoslice.directions import Sampler
 from orthoslice.options import is_real
+from orthoslice.scores import Score
+from orthoslice.trust import doubts
 
 
 def root(value: Array, p: float) -> Array:
@@ -30,6 +37,29 @@ def root(value: Array, p: float) -> Array:
     result = xp.where(positive, safe if p == 1 else safe ** (1 / p), xp.zeros_like(value))
     # NumPy's `where` makes arrays of what were scalars.
     return result[()] if library(result) == "numpy" else result
+
+
+class UntrustedWarning(UserWarning):
+    """An interval was read that cannot be trusted; the message says why and what to ask for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What was estimated, for those who ask whether its interval can be trusted."""
+
+    score: Score
+    x: Cloud
+    y: Cloud
+    p: float
+    is_basis: bool
+    """Whether whole blocks are orthonormal bases."""
+
+    def doubts(self, scores: Array, found: Statistics, layout: Layout, looks: int) -> Any:
+        """As :func:`orthoslice.trust.doubts`, for these scores and what was found from them."""
+        arms = interval_arms(found, layout, 0.95, looks)
+        longer = np.maximum(*(to_numpy(arm) for arm in arms))
+        sliced = not self.score.breaks_ties
+        return doubts(self.x, self.y, self.p, scores, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +78,7 @@ class Estimate:
     directions, seed
         ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
     converged
-        Whether the tolerance that was asked for is met; None where none was.
+        Whether the tolerance is met, by an interval that can be trusted; None where none was asked for.
     """
 
     name: str
@@ -59,24 +89,46 @@ class Estimate:
     seed: int | None
     converged: bool | None
     _value: Array
-    _error: Array | None
-    """The standard error, once somebody asked for it."""
     _layout: Layout
     _scale: float
     """The values above are in units of scale^p, so that they fit their type whatever the clouds' units are."""
-    _dof: int
     _looks: int
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+    _subject: Subject | None = None
+
+    @functools.cached_property
+    def _statistics(self) -> Statistics:
+        # Worked out when it is read: a training step has no use for it.
+        found = statistics(self._scores, self._layout)
+        return Statistics(*(namespace(a).astype(a, self._value.dtype) for a in found))
 
     @property
     def _stderr(self) -> Array:
-        if self._error is None:
-            # Worked out when it is read: a training step has no use for it.
-            error = mean_and_stderr(self._scores, self._layout)[1]
-            object.__setattr__(self, "_error", namespace(error).astype(error, self._value.dtype))
-        return self._error
+        return self._statistics.stderr
+
+    @functools.cached_property
+    def _doubts(self) -> Any:
+        """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
+        if self._subject is None or is_traced(self._value):
+            return None
+        return self._subject.doubts(self._scores, self._statistics, self._layout, self._looks)
+
+    @property
+    def trusted(self) -> Any:
+        """Whether the interval can be trusted: a bool, or an array of them for a batch.
+
+        It cannot where directions that were not drawn may matter (nearly equal clouds, tight clusters far
+        apart, high `p`, very few directions), and where there is no interval. None where nobody can tell: while
+        it is traced, and once an estimate went through a pytree. The value is unbiased all the same.
+        """
+        if degrees_of_freedom(self._layout) == 0:
+            return False if not self._value.ndim else np.zeros(self._value.shape, dtype=bool)
+        doubts = self._doubts
+        if doubts is None:
+            return None
+        return doubts == "" if doubts.ndim else doubts[()] == ""
 
     @property
     def value(self) -> Array:
@@ -106,26 +158,34 @@ class Estimate:
         return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """A confidence interval for SW_p^p or PW_p^p, by Student's t on the means of independent blocks.
+        """A confidence interval for SW_p^p or PW_p^p, over the choice of directions.
 
-        After adaptive stopping it is widened for the repeated looks.
+        By Student's t on the means of independent blocks, with a longer arm on the side to which they lean.
+        After adaptive stopping it is widened for the repeated looks. Where it cannot be trusted
+        (see :attr:`trusted`) a warning says why.
         """
-        half = self._half_width(level)
-        value = detach(self._value)
-        return self._powered(value - half), self._powered(value + half)
+        low, high = self._limits(level)
+        return self._powered(low), self._powered(high)
 
     def distance_interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p or PW_p: the roots of :meth:`interval`."""
-        half = self._half_width(level)
-        value = detach(self._value)
-        low, high = (root(v, self.p) for v in (value - half, value + half))
+        low, high = (root(limit, self.p) for limit in self._limits(level))
         return self._scaled(low), self._scaled(high)
 
-    def _half_width(self, level: float) -> Array:
+    def _limits(self, level: float, warn: bool = True) -> tuple[Array, Array]:
         if not (is_real(level) and 0 < level < 1):
             raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
         self._check_read()
-        return student_quantile(level, self._dof, self._looks) * self._stderr
+        if warn and self._doubt:
+            warnings.warn(f"This interval cannot be trusted: {self._doubt}.", UntrustedWarning, stacklevel=3)
+        value = detach(self._value)
+        down, up = interval_arms(self._statistics, self._layout, level, self._looks)
+        return value - down, value + up
+
+    @property
+    def _doubt(self) -> str:
+        """A reason not to trust an interval, if there is one."""
+        return "" if self._doubts is None else max(self._doubts.flat, key=len)
 
     def _scaled(self, quantity: Array) -> Array:
         return quantity if self._scale == 1 else quantity * self._scale
@@ -152,25 +212,28 @@ class Estimate:
         if self._value.ndim:
             return f"Estimate({head}: a batch of shape {tuple(self._value.shape)}; {repeat})"
         distance = float(to_numpy(self.distance))
-        if self._dof == 0:
+        if degrees_of_freedom(self._layout) == 0:
             error = f" (no error bar: {self._no_error_bar})"
         else:
-            low, high = (float(to_numpy(v)) for v in self.distance_interval())
+            limits = (self._scaled(root(limit, self.p)) for limit in self._limits(0.95, warn=False))
+            low, high = (float(to_numpy(limit)) for limit in limits)
             error = f", 95% interval [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
+            error += f" NOT to be trusted: {self._doubt}" if self._doubt else ""
         failed = "" if self.converged is not False else ", tolerance NOT met"
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
 
 
-def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    leaves = ("_value", "_error")
-    static = tuple(
-        (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "_scores")
-    )
-    return (estimate._value, estimate._stderr), static
+def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+    dropped = ("_value", "_scores", "_subject")
+    static = tuple((f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in dropped)
+    return (estimate._value, *estimate._statistics[1:]), static
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    return Estimate(_value=leaves[0], _error=leaves[1], **dict(static))
+    value, *rest = leaves
+    estimate = Estimate(_value=value, **dict(static))
+    estimate.__dict__["_statistics"] = Statistics(value, *rest)
+    return estimate
 
 
 def register_estimates(kind: str | None) -> None:
