@@ -84,8 +84,8 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     fewer, more = sorted((x.n, y.n))
     if fewer == 1:
         return np.zeros(scores.shape[1:])
-    # Clouds that are nearly equal but for a shift are as rare in changes as without it. Only for p = 2 do blocks
-    # give the cost of the shift without error; otherwise its own variation widens the interval.
+    # Clouds that are nearly equal but for a shift are as rare in changes as without it. Only for p = 2 do
+    # blocks give the cost of the shift without error; otherwise its own variation widens the interval.
     factor, shift = mean_power(x.dim, p), mean_gap(x, y) ** 2 if p == 2 else 0.0
     random_pairs = factor * np.maximum(typical_cost(x, y, p) - shift, 0.0)
     excess = np.maximum(scores.mean(axis=0) - factor * shift, 0.0)
