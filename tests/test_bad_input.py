@@ -252,6 +252,7 @@ SAMPLERS = [
     (lambda: Orthogonal(block_size=2.5), TypeError, "block_size"),
     (lambda: HadamardRademacher(block_size=True), TypeError, "block_size"),
     *((lambda r=r: HadamardRademacher(rounds=r), either, "rounds") for r in (0, 4, 2.0, True, "2", W)),
+    *((lambda f=f: HadamardRademacher(factors=f), ValueError, "factors") for f in ("sign", None, 1)),
     (lambda: IID().sample(-1, 3), ValueError, "n_directions"),
     (lambda: IID().sample(2.5, 3), TypeError, "n_directions"),
     (lambda: IID().sample(2, 0), ValueError, "dim"),
