@@ -106,9 +106,9 @@ class Estimate:
         return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """A confidence interval for SW_p^p or PW_p^p, by Student's t on the means of independent blocks.
+        """A confidence interval for SW_p^p or PW_p^p of these clouds, by Student's t on the means of blocks.
 
-        After adaptive stopping it is widened for the repeated looks.
+        It is for the choice of directions, not for the clouds being samples. After adaptive stopping it is widened for the repeated looks.
         """
         half = self._half_width(level)
         value = detach(self._value)
@@ -156,7 +156,7 @@ class Estimate:
             error = f" (no error bar: {self._no_error_bar})"
         else:
             low, high = (float(to_numpy(v)) for v in self.distance_interval())
-            error = f", 95% interval [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
+            error = f", 95% interval over directions [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
         failed = "" if self.converged is not False else ", tolerance NOT met"
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
 
