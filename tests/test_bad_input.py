@@ -240,7 +240,7 @@ def test_a_norm_is_said_with_enough_digits():
 @pytest.mark.parametrize("call", EVERY)
 @pytest.mark.parametrize(("asarray", "dtype"), rough_types())
 def test_weights_that_sum_to_1_in_a_narrower_type(call, asarray, dtype):
-    """Of 300 random ones the sum is off by more than float32 would be; a sum that is plainly wrong is refused."""
+    """Of 300 random ones the sum is off by more than float32 would be; a sum that is wrong is refused."""
     rng = np.random.default_rng(0)
     x, y, w = rng.normal(size=(300, 3)), asarray(Y), rng.random(300)
     weights = asarray(asarray(w / w.sum()), dtype=dtype)

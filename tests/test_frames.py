@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import warnings
 
 import numpy as np
@@ -15,7 +15,7 @@ from orthoslice import frames
 
 NAMES = ["age", "income", "height"]
 X = np.random.default_rng(1).normal(size=(5, 3))
-Y = np.random.default_rng(2).normal(size=(6, 3)) + [0, 5, 50]
+Y = np.random.default_rng(2).normal(size=(6, 3)) + np.array([0, 5, 50])
 
 
 def arrow(table, names):
@@ -59,9 +59,9 @@ def test_frames_of_two_libraries_are_matched_too():
 def test_names_that_differ(make):
     x, y = make(X, NAMES), make(Y, ["age", "income", "weight"])
     for call in CALLS.values():
-        with pytest.raises(ValueError, match="only `x` has 'height' and only `y` has 'weight'. To match .* position"):
+        with pytest.raises(ValueError, match=r"only `x` has 'height' and only `y` has 'weight'\. To match"):
             call(x, y)
-    with pytest.raises(ValueError, match="same columns, in any order; only `y` has 'height'. To"):
+    with pytest.raises(ValueError, match=r"same columns, in any order; only `y` has 'height'\. To"):
         osl.sliced_wasserstein(make(X[:, :2], NAMES[:2]), make(Y, NAMES))
 
 
@@ -76,7 +76,7 @@ def test_many_names_are_not_all_listed():
 
 def test_a_name_twice():
     for pair in ((pd.DataFrame(X, columns=["a", "a", "b"]), Y), (X, pd.DataFrame(Y, columns=["a", "b", "a"]))):
-        with pytest.raises(ValueError, match="different name for each column; got 'a' repeatedly"):
+        with pytest.raises(ValueError, match="a name of its own for each column; got 'a' twice"):
             osl.sliced_wasserstein(*pair)
 
 
@@ -85,7 +85,7 @@ BAD = {
     "none": ([1.0, None, 2.0], ValueError, "be finite; got a missing value .* at row 1"),
     "nan": ([1.0, 2.0, np.nan], ValueError, "be finite; got a missing value \\(nan\\) at row 2"),
     "infinity": ([1.0, -np.inf, np.inf], ValueError, "be finite; got -inf at row 1"),
-    "dates": ([datetime.date(2020, 1, 1)] * 3, TypeError, "hold real numbers; got"),
+    "dates": ([dt.date(2020, 1, 1)] * 3, TypeError, "hold real numbers; got"),
     "lists": ([[1], [2], [3]], TypeError, "hold real numbers; got"),
 }
 
@@ -153,7 +153,7 @@ def test_integers_stay_integers():
 
 
 def test_a_line_that_is_a_series():
-    with pytest.raises(ValueError, match="Points on a line have dim 1: .*`x.to_frame\\(\\)`"):
+    with pytest.raises(ValueError, match=r"Points on a line have dim 1: .*`x\.to_frame\(\)`"):
         osl.sliced_wasserstein(pd.Series([1.0, 2.0]), Y)
 
 
@@ -163,7 +163,7 @@ def test_weights_are_taken_by_position():
     expected = osl.sliced_wasserstein(X, Y, x_weights=weights, rng=0).value
     for given in (pd.Series(weights), pl.Series(weights), pd.Series(weights, index=list("vwxyz"))):
         assert osl.sliced_wasserstein(x, Y, x_weights=given, rng=0).value == expected
-    with pytest.raises(ValueError, match="`x_weights` must be in the order.*Pass `x_weights.loc\\[x.index\\]`"):
+    with pytest.raises(ValueError, match=r"`x_weights` must be in the order.*`x_weights\.loc\[x\.index\]`"):
         osl.sliced_wasserstein(x, Y, x_weights=pd.Series(weights).sort_values(ascending=False))
     with pytest.raises(ValueError, match="`y_weights` must be in the order of the rows of `y`"):
         osl.sliced_wasserstein(Y, x, y_weights=pd.Series(weights)[::-1])

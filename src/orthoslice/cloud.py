@@ -176,7 +176,9 @@ def _what_to_pass(name: str, value: Any) -> str:
         if hasattr(value, dense):
             return f" Sparse matrices must be made dense: pass `{name}.{dense}()`."
     if hasattr(value, "obsm"):
-        return f" Pass its matrix, `{name}.X`, or an embedding such as `{name}.obsm['X_pca']`; dense, not sparse."
+        return (
+            f" Pass its matrix, `{name}.X`, or an embedding such as `{name}.obsm['X_pca']`; dense, not sparse."
+        )
     if hasattr(value, "collect"):
         return f" Pass `{name}.collect()`."
     return f" Pass `np.asarray({name})`." if hasattr(value, "__array__") else ""

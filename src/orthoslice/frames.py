@@ -74,14 +74,16 @@ def read_column(name: str, column: Any) -> np.ndarray[Any, Any]:
 
 def check_row_labels(name: str, weights: Any, points: Any) -> None:
     """Raise where weights have the row labels of the points in another order: they are taken by position."""
-    labels, given = getattr(points, "index", None), getattr(weights, "index", None)
+    labels: Any = getattr(points, "index", None)
+    given: Any = getattr(weights, "index", None)
+    # Lists have an `index` too.
     if not (hasattr(labels, "equals") and hasattr(given, "equals")) or labels.equals(given):
         return
     if len(labels) == len(given) and set(labels) == set(given):
         of = name.removesuffix("_weights")
         raise ValueError(
-            f"`{name}` must be in the order of the rows of `{of}`, since weights are taken by position; its index "
-            f"has the labels of `{of}` in another order. Pass `{name}.loc[{of}.index]`."
+            f"`{name}` must be in the order of the rows of `{of}`, since weights are taken by position; its "
+            f"index has the labels of `{of}` in another order. Pass `{name}.loc[{of}.index]`."
         )
 
 
@@ -92,7 +94,7 @@ def _column_names(name: str, value: Any) -> list[Hashable] | None:
     columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
     if len(set(columns)) < len(columns):
         twice = [c for c in dict.fromkeys(columns) if columns.count(c) > 1]
-        raise ValueError(f"`{name}` must have a different name for each column; got {_listed(twice)} repeatedly.")
+        raise ValueError(f"`{name}` must have a name of its own for each column; got {_listed(twice)} twice.")
     return columns
 
 
@@ -146,7 +148,8 @@ def _from_objects(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, An
             continue
         # By the name of the type: NA and NaT belong to a library that need not be there.
         if value is None or type(value).__name__ in ("NAType", "NaTType"):
-            raise ValueError(f"{name} must be finite; got a missing value ({value}) at row {row}. Drop or replace it.")
+            what = f"a missing value ({value})"
+            raise ValueError(f"{name} must be finite; got {what} at row {row}. Drop or replace it.")
         raise TypeError(f"{name} must hold real numbers; got {value!r} at row {row}.")
     # Through a list: integers stay integers.
     found = np.asarray(values.tolist())

@@ -108,7 +108,8 @@ class Estimate:
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p^p or PW_p^p of these clouds, by Student's t on the means of blocks.
 
-        It is for the choice of directions, not for the clouds being samples. After adaptive stopping it is widened for the repeated looks.
+        It is for the choice of directions, not for the clouds being samples. After adaptive stopping it is
+        widened for the repeated looks.
         """
         half = self._half_width(level)
         value = detach(self._value)

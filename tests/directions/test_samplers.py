@@ -163,12 +163,14 @@ class TestHadamardRademacher(SamplerContract):
 
     @pytest.mark.parametrize("kind", ["one-hot", "3-sparse"])
     def test_data_on_the_grid_of_coordinates(self, rng: np.random.Generator, kind: str) -> None:
-        """SW_2^2 of 0/1 data in dim 16 is right to 2% and 4 errors (false alarms: 6e-5); with signs it is not."""
+        """SW_2^2 of 0/1 data in dim 16 is right to 2% and 4 errors (false alarms 6e-5), with signs not."""
         active = 1 if kind == "one-hot" else 3
         x, y = (rng.permuted(np.tile(np.arange(16) < active, (40, 1)), axis=1) for _ in range(2))
         truth = osl.sliced_wasserstein(x, y, directions="orthogonal", n_directions=16 * 6000, rng=0)
         estimates = [
-            osl.sliced_wasserstein(x, y, directions=HadamardRademacher(factors=f), n_directions=16 * 6000, rng=1)
+            osl.sliced_wasserstein(
+                x, y, directions=HadamardRademacher(factors=f), n_directions=16 * 6000, rng=1
+            )
             for f in ("reflections", "signs")
         ]
         off = [e.value / truth.value - 1 for e in estimates]
@@ -194,7 +196,7 @@ class TestHadamardRademacher(SamplerContract):
         np.testing.assert_allclose(drawn.project(points, slice(0, 32)), theta @ points.T, atol=1e-13)
 
     def test_deterministic_in_the_plane(self) -> None:
-        """The docstring's warning: with signs the directions are the same at every seed, up to sign and order."""
+        """The docstring's warning: with signs every seed gives the same directions, up to sign and order."""
         sampler = HadamardRademacher(factors="signs")
         directions = {
             tuple(sorted(map(tuple, np.abs(sampler.sample(2, 2, rng=s).theta).round(6)))) for s in range(40)

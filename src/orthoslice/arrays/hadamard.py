@@ -66,8 +66,8 @@ hadamard_project = Operation("hadamard_project")
 """hadamard_project(points (n, dim), signs (blocks, rounds, ambient_dim), parts, paired) -> (rows, n).
 
 Projects on rows of blocks H D_k ... H D_1 of the padded space; a part is a block and rows of it, by a slice or
-by indices. The factors D are diagonals of signs or, if `paired`, reflections of neighbouring coordinates: `signs`
-then holds the cosine c and the sine s of each pair, whose matrix is [[c, s], [s, -c]].
+by indices. The factors D are diagonals of signs or, if `paired`, reflections of neighbouring coordinates:
+`signs` then holds the cosine c and the sine s of each pair, whose matrix is [[c, s], [s, -c]].
 """
 
 
@@ -79,7 +79,9 @@ def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, 
 
 
 @hadamard_project.row("triton", _hadamard_triton_refusal)
-def _hadamard_project_triton(points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool) -> Array:
+def _hadamard_project_triton(
+    points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool
+) -> Array:
     from orthoslice.kernels.triton.hadamard import project_on_run
 
     return project_on_run(points, signs, parts, paired)

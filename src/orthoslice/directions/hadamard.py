@@ -19,10 +19,9 @@ class HadamardRademacher(BlockSampler):
     so that the answer is SW in the user's space.
 
     **Approximate.** Rows are not quite uniform on the sphere, so that estimates are biased, most on points
-    that lie on the grid of coordinates, such as one-hot and sparse 0/1 data. The error bar does not cover this
-    bias. With the defaults, SW_2^2 was off by up to 3.4% in `dim` 4 and .8% in `dim` 8; from `dim` 16 on no bias
-    above .4% could be resolved on any data tried (see the guide for the figures). Use :class:`Orthogonal` where
-    `dim` is below 16: it is no slower there.
+    that lie on a grid, such as one-hot and sparse 0/1 data. The error bar does not cover this bias. With the
+    defaults, SW_2^2 was off by up to 3.4% in `dim` 4 and .8% in `dim` 8; from `dim` 16 on by at most .3%, if at
+    all, on all data tried. The guide has the figures. Use :class:`Orthogonal` where `dim` is below 16.
 
     Parameters
     ----------
@@ -30,11 +29,12 @@ class HadamardRademacher(BlockSampler):
         How many times factor and transform are applied: 1, 2 or 3. More is closer to uniform, and slower.
         One and two rounds are biased on one-hot data in every dimension.
     factors
-        What the D are. ``"reflections"`` reflect each pair of neighbouring coordinates across a line at a random
-        angle, which costs nothing, as it is done along with the first stage of the transform. ``"signs"`` are
-        the random signs of the paper. Their rows have entries from a finite set: they do for continuous data from
-        `dim` 16 on, but are deterministic in `dim` 2, and three rounds of them overestimate SW_2^2 of sparse
-        0/1 data by 69% in `dim` 16, of one-hot data by 19% there, 4% in `dim` 64 and 2% in `dim` 128.
+        What the D are. ``"reflections"`` reflect each pair of neighbouring coordinates across a line at a
+        random angle, along with the first stage of the transform, so that it costs nothing. ``"signs"`` are
+        the random signs of the paper. With these, rows have entries from a finite set. That does for continuous
+        data from `dim` 16 on; but in `dim` 2 the directions are deterministic, and three rounds overestimate
+        SW_2^2 of sparse 0/1 data by 69% in `dim` 16, of one-hot data by 19% there, 4% in `dim` 64 and 2% in
+        `dim` 128.
     block_size
         Rows of a block, at most the padded dimension (the default).
 

@@ -19,7 +19,7 @@ LANES = 16
 
 @compiled
 def _first_three_stages(tile: Any, first: Any) -> None:
-    """Combine rows that are 1 apart by `first (2, dim)`, then rows that are 2 and 4 apart by sums and differences."""
+    """Combine rows that are 1 apart by the matrices in `first (2, dim)`, then rows that are 2 and 4 apart."""
     for row in range(0, first.shape[1], 8):
         p0, p1, p2, p3 = first[0, row], first[0, row + 1], first[0, row + 2], first[0, row + 3]
         p4, p5, p6, p7 = first[0, row + 4], first[0, row + 5], first[0, row + 6], first[0, row + 7]
@@ -93,7 +93,7 @@ def _factors(signs: Any, paired: bool) -> Any:
 
 @compiled
 def _first_stage(pairs: Any) -> Any:
-    """Matrices of neighbouring rows `(..., 2, dim)`, followed by the first stage of a transform and its scale."""
+    """Matrices of neighbouring rows `(..., 2, dim)`, times the first stage of a transform and its scale."""
     dim = pairs.shape[-1]
     scale = pairs.dtype.type(dim**-0.5)
     if dim == 1:

@@ -59,9 +59,10 @@ def _multiply(tile, signs, column, SCALE: tl.constexpr, PAIRED: tl.constexpr, LO
         cosine = SCALE * tl.load(signs + (column & ~1))
         sine = SCALE * tl.load(signs + (column | 1))
         other = tl.reshape(_neighbours(tl.reshape(tile, [2] * LOG_ALL), LOG_ALL, 0), tile.shape)
-        return tl.where(column % 2 == 0, cosine, -cosine)[None, :] * tile + sine[None, :] * other
+        product = tl.where(column % 2 == 0, cosine, -cosine)[None, :] * tile + sine[None, :] * other
     else:
-        return tile * (SCALE * tl.load(signs + column))[None, :]
+        product = tile * (SCALE * tl.load(signs + column))[None, :]
+    return product
 
 
 @triton.jit
@@ -180,9 +181,7 @@ def project_on_run(points: Any, signs: Any, parts: list[tuple[int, slice]], pair
     return out
 
 
-def carry_back_from_run(
-    slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim: int, paired: bool
-) -> Any:
+def carry_back_from_run(slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim: int, paired: bool) -> Any:
     """The transpose of :func:`project_on_run`: from `slopes (rows, n)` to `(n, dim)`; always summed alike."""
     n, options, run = slopes.shape[1], _options(signs, paired), as_run(parts)
     assert run is not None
