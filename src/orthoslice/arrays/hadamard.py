@@ -103,11 +103,11 @@ def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]],
 
 
 def _multiply(rows: Array, signs: Array, paired: bool) -> Array:
-    """Rows `(n, ambient_dim)` times a factor D, which is symmetric."""
+    """Rows `(..., ambient_dim)` times factors D, which are symmetric."""
     if not paired:
         return rows * signs
     xp = namespace(rows)
-    first, second, cosine, sine = rows[:, ::2], rows[:, 1::2], signs[::2], signs[1::2]
+    first, second, cosine, sine = rows[..., ::2], rows[..., 1::2], signs[..., ::2], signs[..., 1::2]
     turned = xp.stack([cosine * first + sine * second, sine * first - cosine * second], axis=-1)
     return xp.reshape(turned, rows.shape)
 
