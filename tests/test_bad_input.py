@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import orthoslice as osl
+from orthoslice.arrays import to_numpy
 from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal
 
 PACKAGE = Path(osl.__file__).parent
@@ -76,13 +77,14 @@ POINTS = {
     "empty list": ([], ValueError, "got (0,)"),
     "complex": (X + 0j, TypeError, "complex128"),
     "text": (np.full((2, 3), "a"), TypeError, "real numbers"),
-    "list of text": ([["a", "b", "c"]], TypeError, "real numbers"),
-    "objects": (np.full((2, 3), Fraction(1, 2)), TypeError, "object"),
+    "list of text": ([["a", "b", "c"]], TypeError, "got text, type <U1"),
+    "list with a gap": ([[1.0, None, 3.0]], TypeError, "such as None at index (0, 1)"),
+    "objects": (np.full((2, 3), Fraction(1, 2)), TypeError, "object. Pass `"),
     "dates": (np.zeros((2, 3), "M8[s]"), TypeError, "datetime64"),
     "ragged": ([[1.0, 2.0, 3.0], [1.0, 2.0]], ValueError, "rectangular"),
     "masked": (np.ma.masked_array(X, X > 1), TypeError, "masked"),
     "frame of text": (pd.DataFrame({"a": ["u"], "b": [1], "c": [2]}), TypeError, "real numbers"),
-    "frame with a gap": (pl.DataFrame({"a": [None, 1], "b": [1, 2], "c": [3, 4]}), ValueError, "(0, 0)"),
+    "frame with a gap": (pl.DataFrame({"a": [None, 1], "b": [1, 2], "c": [3, 4]}), ValueError, "row 0"),
     "None": (None, TypeError, "got None"),
     "path": ("cloud.npy", TypeError, "str"),
     "mapping": ({"x": X}, TypeError, "dict"),
@@ -121,8 +123,8 @@ def test_points_must_be_finite(backend, call, argument, bad):
 
 
 WEIGHTS = {
-    "negative": (np.array([0.5, 0.5, 0.5, -0.5]), "negative"),
-    "NaN": (np.array([0.5, 0.5, np.nan, 0.0]), "nan"),
+    "negative": (np.array([0.5, 0.5, 0.5, -0.5]), "negative or NaN; got -0.5 at index (3,)"),
+    "NaN": (np.array([0.5, 0.5, np.nan, 0.0]), "nan at index (2,)"),
     "infinite": (np.array([np.inf, 0.0, 0.0, 0.0]), "inf"),
     "sum of 4": (np.ones(4), "sum of 4"),
     "sum of 0": (np.zeros(4), "sum of 0"),
@@ -200,6 +202,56 @@ def test_directions_must_have_unit_length(backend, call, entry, norm):
     refuse(lambda: call(**arrays), ValueError, f"`{name}`", "unit length", f" {norm}. Divide")
 
 
+ROUGH = {
+    "NumPy": (np.asarray, (np.float16, np.float32)),
+    "torch": (torch.asarray, (torch.float16, torch.bfloat16, torch.float32)),
+    "JAX": (jnp.asarray, (jnp.float16, jnp.bfloat16)),
+}
+
+
+def rough_types():
+    return [
+        pytest.param(asarray, dtype, id=f"{name}-{getattr(dtype, '__name__', dtype)}")
+        for name, (asarray, dtypes) in ROUGH.items()
+        for dtype in dtypes
+    ]
+
+
+@pytest.mark.parametrize("call", EVERY)
+@pytest.mark.parametrize(("asarray", "dtype"), rough_types())
+def test_rows_of_unit_length_in_a_narrower_type(call, asarray, dtype):
+    """They are made of unit length in the type of the clouds, not only taken; rows that are not are refused."""
+    rows = np.array([[0.6, 0.8, 0.0], [0.3, 0.3, 0.82**0.5]])
+    x, y, rough = asarray(X), asarray(Y), asarray(asarray(rows), dtype=dtype)
+    same = to_numpy(asarray(rough, dtype=x.dtype)).astype(np.float64)
+    same /= np.linalg.norm(same, axis=1, keepdims=True)
+    name = "direction" if call is coupling else "directions"
+    rough, same, off = (a[1] if call is coupling else a for a in (rough, same, 1.2 * rough))
+    read = {bounds: lambda a: a.upper, coupling: lambda a: a.cost(2)}.get(call, lambda a: a.value)
+    tolerance = 1e-5 if asarray is jnp.asarray else 1e-12
+    np.testing.assert_allclose(read(call(x, y, **{name: rough})), read(call(X, Y, **{name: same})), tolerance)
+    refuse(lambda: call(x, y, **{name: off}), ValueError, f"`{name}`", "unit length")
+
+
+def test_a_norm_is_said_with_enough_digits():
+    refuse(lambda: sliced(directions=E * (1 + 1e-7)), ValueError, "row 0 has norm 1.0000001. Divide")
+
+
+@pytest.mark.parametrize("call", EVERY)
+@pytest.mark.parametrize(("asarray", "dtype"), rough_types())
+def test_weights_that_sum_to_1_in_a_narrower_type(call, asarray, dtype):
+    """Of 300 random ones the sum is off by more than float32 would be; a sum that is wrong is refused."""
+    rng = np.random.default_rng(0)
+    x, y, w = rng.normal(size=(300, 3)), asarray(Y), rng.random(300)
+    weights = asarray(asarray(w / w.sum()), dtype=dtype)
+    answer = call(asarray(x), y, x_weights=weights)
+    read = {bounds: lambda a: a.upper, coupling: lambda a: a.cost(2)}.get(call, lambda a: a.value)
+    plain = to_numpy(asarray(weights, dtype=y.dtype)).astype(np.float64)
+    tolerance = 1e-4 if asarray is jnp.asarray else 1e-6
+    np.testing.assert_allclose(read(answer), read(call(x, Y, x_weights=plain / plain.sum())), rtol=tolerance)
+    refuse(lambda: call(asarray(x), y, x_weights=weights * 1.25), ValueError, "`x_weights`", "sum to 1")
+
+
 @pytest.mark.parametrize("bad", ["a", None, E, E[0, :2], E[0] + 0j, torch.eye(3)[0], np.ma.masked_array(E[0])])
 def test_direction_of_a_coupling(bad):
     refuse(lambda: coupling(direction=bad), either, "`direction`")
@@ -252,6 +304,7 @@ SAMPLERS = [
     (lambda: Orthogonal(block_size=2.5), TypeError, "block_size"),
     (lambda: HadamardRademacher(block_size=True), TypeError, "block_size"),
     *((lambda r=r: HadamardRademacher(rounds=r), either, "rounds") for r in (0, 4, 2.0, True, "2", W)),
+    *((lambda f=f: HadamardRademacher(factors=f), ValueError, "factors") for f in ("sign", None, 1)),
     (lambda: IID().sample(-1, 3), ValueError, "n_directions"),
     (lambda: IID().sample(2.5, 3), TypeError, "n_directions"),
     (lambda: IID().sample(2, 0), ValueError, "dim"),

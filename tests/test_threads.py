@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,126 @@ def test_a_forked_child_makes_its_own_threads() -> None:
     assert done.stdout.strip() == "0"
 
 
+FORK_DURING_A_CALL = """
+import os, threading, warnings
+import numpy as np
+import orthoslice as osl
+from threadpoolctl import threadpool_info
+from orthoslice import threads
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(3000, 8)), rng.normal(size=(3000, 8))
+
+def blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+before = blas_threads()
+entered, leave = threading.Event(), threading.Event()
+
+def piece():
+    entered.set()
+    leave.wait()
+    return blas_threads()
+
+here = {here}
+seen = []
+call = threading.Thread(target=lambda: seen.extend(threads.ordered_map([piece, piece], 2)))
+call.start()
+entered.wait()
+if here == "holding the lock":
+    # As another thread does for a moment, when it enters or leaves.
+    held, go = threading.Event(), threading.Event()
+    def hold():
+        with threads._blas_use.lock:
+            held.set()
+            go.wait()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    threading.Timer(0.2, go.set).start()
+child = os.fork()
+if child == 0:
+    good = blas_threads() == before
+    first = osl.sliced_wasserstein(x, y, rng=0, workers=2).value
+    second = osl.sliced_wasserstein(x, y, rng=0, workers=1).value
+    good &= bool(np.isclose(first, second, rtol=1e-12)) and blas_threads() == before
+    os._exit(0 if good else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+leave.set()
+call.join()
+assert blas_threads() == before and seen == [{1}, {1}]
+print(status, before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("here", ["in a piece of work", "holding the lock"])
+def test_a_fork_during_another_threads_call(here: str) -> None:
+    """The child has as many BLAS threads as before the call, and no lock that nobody will release."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_DURING_A_CALL.replace("{here}", repr(here))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        # More than the one that the call sets.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"},
+    )
+    assert done.stdout.strip() == "0 {2}"
+
+
+def test_a_fork_inside_a_call() -> None:
+    """The thread that forks goes on in the child, and leaves what it entered in the parent."""
+    code = (
+        "import os, warnings; warnings.simplefilter('ignore')\n"
+        "from orthoslice import threads\n"
+        "call = threads.ordered_map([int, int, int], 2); next(call)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    call.close()\n"
+        "    use = threads._blas_use\n"
+        "    again = list(threads.ordered_map([int, int, int], 2))\n"
+        "    os._exit(0 if again == [0, 0, 0] and use.users == 0 and use.limit is not None else 1)\n"
+        "call.close()\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), threads._blas_use.users)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "0 0"
+
+
+def test_a_call_at_exit() -> None:
+    """Python takes no new work for threads then: the calling thread does it."""
+    code = (
+        "import atexit\n"
+        "import numpy as np, orthoslice as osl\n"
+        "x, y = np.random.default_rng(0).normal(size=(2, 3000, 8))\n"
+        "def value(): return float(osl.sliced_wasserstein(x, y, rng=0, workers=2).value)\n"
+        "atexit.register(lambda: print(value()))\n"
+        "{before}"
+    )
+    answers = []
+    for before in ("print(value())", "print(0)"):
+        done = subprocess.run(
+            [sys.executable, "-c", code.replace("{before}", before)], capture_output=True, text=True, check=True
+        )
+        answers.append(done.stdout.split())
+    assert answers[0][0] == answers[0][1] == answers[1][1]
+
+
+def test_an_error_in_a_piece_at_exit_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def submit(self, piece: object) -> None:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(threads, "_pool", Closed)
+    assert list(threads.ordered_map([int, int], workers=2)) == [0, 0]
+    with pytest.raises(ZeroDivisionError):
+        list(threads.ordered_map([fail], workers=2))
+
+
 def test_without_numba_the_reference_answers(clouds: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = osl.sliced_wasserstein(*clouds, rng=0).value
     monkeypatch.setattr(kernels, "numba_refusal", lambda: "numba cannot be imported")
@@ -90,6 +211,50 @@ def test_a_missing_numba_is_refused_with_its_reason() -> None:
     reason, value = done.stdout.splitlines()
     assert reason.startswith("numba cannot be imported")
     assert float(value) == 0
+
+
+CALLEE = """
+from orthoslice.kernels.numba._compile import compiled
+
+@compiled
+def inner(value):
+    return value + {added}
+"""
+CALLER = """
+from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba.callee import inner
+
+@compiled
+def outer(value):
+    return inner(value)
+"""
+
+
+def test_the_cache_sees_edits_of_what_a_kernel_calls(tmp_path: Path) -> None:
+    """In another file too; what was not edited is not compiled again."""
+    pytest.importorskip("numba")
+    shutil.copytree(
+        Path(osl.__file__).parent, tmp_path / "orthoslice", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    kernels_there = tmp_path / "orthoslice" / "kernels" / "numba"
+    (kernels_there / "caller.py").write_text(CALLER)
+    code = (
+        "from orthoslice.kernels.numba.caller import outer\n"
+        "print(outer(1), sum(outer.stats.cache_hits.values()))"
+    )
+    said = []
+    for added in (1, 1, 2):
+        (kernels_there / "callee.py").write_text(CALLEE.format(added=added))
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        said.append(done.stdout.strip())
+    assert said == ["2 0", "2 1", "3 0"]
+    assert len(list((tmp_path / "cache").rglob("*outer*.nbc"))) == 1
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

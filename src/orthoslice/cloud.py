@@ -22,6 +22,7 @@ from orthoslice.arrays import (
     namespace,
     to_numpy,
 )
+from orthoslice.frames import check_row_labels, is_frame, match_columns, read_column, read_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,9 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
     waiting for an accelerator; elsewhere bad values come out as NaN.
     """
+    for name, weights, points in (("x_weights", x_weights, x), ("y_weights", y_weights, y)):
+        check_row_labels(name, weights, points)
+    x, y = match_columns(x, y)
     named = {"x": as_array("x", x), "y": as_array("y", y)}
     for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
         if weights is not None:
@@ -143,18 +147,17 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` must not be a masked array; drop or fill the masked entries first.")
     if library(value) is not None:
-        if getattr(value, "is_sparse", False):
+        if getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
             raise TypeError(f"`{name}` must be a dense array; got a sparse one. Pass `{name}.to_dense()`.")
         return np.asarray(value) if isinstance(value, np.matrix) else value
-    if hasattr(value, "to_numpy"):
-        value = value.to_numpy()
-        if value.dtype == object and all(isinstance(v, numbers.Real) for v in value.flat):
-            # Nullable columns without gaps: numbers in object's clothing.
-            value = value.astype(np.float64)
+    if is_frame(value):
+        value = read_frame(name, value)
+    elif hasattr(value, "to_numpy"):
+        value = read_column(f"`{name}`", value)
     elif not isinstance(value, (list, tuple, numbers.Number)):
         raise TypeError(
             f"`{name}` must be a NumPy, PyTorch, JAX or CuPy array, a list or a data frame; "
-            f"got {type(value).__name__}."
+            f"got {type(value).__name__}.{_what_to_pass(name, value)}"
         )
     try:
         array = np.asarray(value)
@@ -165,6 +168,20 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     _check_numeric(name, np, array)
     xp = namespace(like)
     return xp.asarray(array.tolist(), dtype=like.dtype if _is_floating(xp, like) else None, device=device(like))
+
+
+def _what_to_pass(name: str, value: Any) -> str:
+    """A word for things that hold an array, but are none."""
+    for dense in ("toarray", "todense"):
+        if hasattr(value, dense):
+            return f" Sparse matrices must be made dense: pass `{name}.{dense}()`."
+    if hasattr(value, "obsm"):
+        return (
+            f" Pass its matrix, `{name}.X`, or an embedding such as `{name}.obsm['X_pca']`; dense, not sparse."
+        )
+    if hasattr(value, "collect"):
+        return f" Pass `{name}.collect()`."
+    return f" Pass `np.asarray({name})`." if hasattr(value, "__array__") else ""
 
 
 def check_same_library(named: dict[str, Array]) -> None:
@@ -186,7 +203,13 @@ def _is_floating(xp: Namespace, array: Array) -> bool:
 
 def _check_numeric(name: str, xp: Namespace, array: Array) -> None:
     if _kind(xp, array.dtype) is None:
-        raise TypeError(f"`{name}` must hold real numbers; got type {array.dtype}.")
+        kind = getattr(array.dtype, "kind", "")
+        what = {"U": "text, ", "S": "text, ", "M": "dates, ", "m": "durations, ", "c": "complex numbers, "}
+        where = ""
+        if kind == "O":
+            odd = ((i, v) for i, v in np.ndenumerate(array) if not isinstance(v, numbers.Real))
+            where = next((f", such as {v!r} at index {i}" for i, v in odd), f". Pass `{name}.astype(float)`")
+        raise TypeError(f"`{name}` must hold real numbers; got {what.get(kind, '')}type {array.dtype}{where}.")
 
 
 @functools.cache
@@ -223,7 +246,9 @@ def _check_points(name: str, points: Array) -> float | None:
     """Raise unless `points` are clouds of finite points; returns their largest magnitude if it can be seen."""
     shape = tuple(points.shape)
     if len(shape) < 2:
-        hint = " One-dimensional data has dim 1: pass `a[:, None]`." if len(shape) == 1 else ""
+        hint = ""
+        if len(shape) == 1:
+            hint = f" Points on a line have dim 1: pass `{name}[:, None]`, of a Series `{name}.to_frame()`."
         raise ValueError(f"`{name}` must have shape (n, dim) or (..., n, dim); got {shape}.{hint}")
     if 0 in shape:
         raise ValueError(f"`{name}` must hold at least one point and dimension; got shape {shape}.")
@@ -232,9 +257,13 @@ def _check_points(name: str, points: Array) -> float | None:
     largest = largest_magnitude(points)
     if not math.isfinite(largest):
         table = to_numpy(points)
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
+        where = _first(~np.isfinite(table))
         raise ValueError(f"`{name}` must be finite; got {table[where]} at index {where}.")
     return largest
+
+
+def _first(bad: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(bad)[0])
 
 
 def largest_magnitude(points: Array) -> float:
@@ -252,14 +281,16 @@ def _check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
             f"`{name}` must have one weight a point of `{of}`, shape (..., {points.shape[-2]}); "
             f"got {tuple(weights.shape)}."
         )
-    if not _is_floating(xp, weights) or xp.finfo(weights.dtype).bits < 32:
+    # A sum that was normalised in the type the weights came in may be off by its rounding, not by more.
+    came_in = weights.dtype if _is_floating(xp, weights) else points.dtype
+    tolerance = max(1e-6, math.sqrt(float(xp.finfo(came_in).eps)))
+    if not _is_floating(xp, weights) or xp.finfo(came_in).bits < 32:
         weights = xp.astype(weights, points.dtype)
-    # A sum that was normalised in the weights' own type may be off by its rounding, not by more.
-    tolerance = max(1e-6, math.sqrt(float(xp.finfo(weights.dtype).eps)))
     if is_readable(weights):
         table = to_numpy(weights)
         if not table.min() >= 0:
-            raise ValueError(f"`{name}` must not be negative or NaN; got {table.min()}.")
+            where = _first(~(table >= 0))
+            raise ValueError(f"`{name}` must not be negative or NaN; got {table[where]} at index {where}.")
         sums = np.ravel(table.sum(axis=-1, dtype=np.float64))
         worst = float(sums[np.argmax(np.abs(sums - 1))])
         if not abs(worst - 1) <= tolerance:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.arrays import Array, DType, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
 from orthoslice.directions import NAMED, Given, Sampler
 from orthoslice.directions.base import check_count
@@ -56,13 +56,14 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
     if getattr(theta, "requires_grad", False):
         raise ValueError("`directions` have no gradient here; pass `directions.detach()`.")
     check_same_library({"x": x.points, "directions": theta})
+    came_in = theta.dtype
     theta = as_floating("directions", theta, common_dtype(x.points, theta))
     if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != x.dim:
         raise ValueError(
             f"`directions` must be a name, a sampler or an array (slices, dim) with dim = {x.dim}; "
             f"got shape {tuple(theta.shape)}."
         )
-    return Given(theta=_check_unit_rows("directions", theta))
+    return Given(theta=_check_unit_rows("directions", theta, came_in))
 
 
 def check_direction(direction: Any, x: Cloud) -> Array:
@@ -72,8 +73,9 @@ def check_direction(direction: Any, x: Cloud) -> Array:
     if row.ndim != 1 or row.shape[0] != x.dim:
         raise ValueError(f"`direction` must have shape ({x.dim},); got {tuple(row.shape)}.")
     check_same_library({"x": x.points, "direction": row})
+    came_in = row.dtype
     row = as_floating("direction", row, common_dtype(x.points, row))
-    return _check_unit_rows("direction", row[None, :])
+    return _check_unit_rows("direction", row[None, :], came_in)
 
 
 def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
@@ -124,18 +126,24 @@ def _parse_bytes(text: str) -> float | None:
     return None
 
 
-def _check_unit_rows(name: str, theta: Array) -> Array:
+def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
+    """Rows of unit length in their own type, from rows of unit length in the type they came in."""
     xp = namespace(theta)
-    tolerance = math.sqrt(float(xp.finfo(theta.dtype).eps))
+    eps = float(xp.finfo(came_in if xp.isdtype(came_in, "real floating") else theta.dtype).eps)
+    tolerance = math.sqrt(eps)
+    is_rough = eps > float(xp.finfo(theta.dtype).eps)
     if not is_readable(theta):
         norm = xp.linalg.vector_norm(theta, axis=1, keepdims=True)
-        return xp.where(xp.abs(norm - 1) <= tolerance, theta, xp.full_like(norm, math.nan))
+        sound = xp.where(xp.abs(norm - 1) <= tolerance, theta, xp.full_like(norm, math.nan))
+        return sound / norm if is_rough else sound
     rows = to_numpy(theta)
     norms = np.sqrt(np.vecdot(rows, rows))
     off = np.abs(norms - 1)
     # Written so that NaN counts as off.
     if not off.max() <= tolerance:
         row = int(np.argmax(~(off <= tolerance)))
-        what = f"row {row} has norm {norms[row]:.6g}" if len(norms) > 1 else f"the norm is {norms[row]:.6g}"
+        # As many digits as it takes to see what is wrong.
+        norm = f"{norms[row]:.{2 - math.floor(math.log10(tolerance))}g}"
+        what = f"row {row} has norm {norm}" if len(norms) > 1 else f"the norm is {norm}"
         raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
-    return theta
+    return theta / xp.linalg.vector_norm(theta, axis=1, keepdims=True) if is_rough else theta

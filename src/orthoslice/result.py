@@ -158,9 +158,10 @@ class Estimate:
         return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """A confidence interval for SW_p^p or PW_p^p, over the choice of directions.
+        """A confidence interval for SW_p^p or PW_p^p of these clouds, over the choice of directions.
 
-        By Student's t on the means of independent blocks, with a longer arm on the side to which they lean.
+        It says nothing of the clouds being samples. By Student's t on the means of independent blocks, with a
+        longer arm on the side to which they lean.
         After adaptive stopping it is widened for the repeated looks. Where it cannot be trusted
         (see :attr:`trusted`) a warning says why.
         """
@@ -217,7 +218,7 @@ class Estimate:
         else:
             limits = (self._scaled(root(limit, self.p)) for limit in self._limits(0.95, warn=False))
             low, high = (float(to_numpy(limit)) for limit in limits)
-            error = f", 95% interval [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
+            error = f", 95% interval over directions [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
             error += f" NOT to be trusted: {self._doubt}" if self._doubt else ""
         failed = "" if self.converged is not False else ", tolerance NOT met"
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"

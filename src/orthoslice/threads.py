@@ -24,11 +24,6 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(default_workers(), thread_name_prefix="orthoslice")
 
 
-# A forked child has the pool but none of its threads: it makes its own.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
 def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
     """Results of the work in its order, at most `workers` pieces in hand at any time.
 
@@ -41,16 +36,36 @@ def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
     with _single_threaded_blas():
         waiting: deque[Future[T]] = deque()
         for piece in work:
-            waiting.append(_pool().submit(piece))
+            waiting.append(_submit(piece))
             if len(waiting) >= workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-_blas_lock = threading.Lock()
-_blas_users = 0
-_blas_limit: Any = None
+def _submit(piece: Callable[[], T]) -> Future[T]:
+    """Have a worker do the piece; while Python shuts down there are none, and it is done here and now."""
+    try:
+        return _pool().submit(piece)
+    except RuntimeError as error:
+        if "shutdown" not in str(error):
+            raise
+    done: Future[T] = Future()
+    done.set_result(piece())
+    return done
+
+
+class _BlasUse:
+    """How many callers want a single BLAS thread now, and how to get back to as many as there were before."""
+
+    def __init__(self) -> None:
+        # Reentrant: a thread may fork, in a signal handler say, while it holds the lock.
+        self.lock = threading.RLock()
+        self.users = 0
+        self.limit: Any = None
+
+
+_blas_use = _BlasUse()
 
 
 @functools.cache
@@ -63,15 +78,39 @@ def _blas() -> Any:
 @contextlib.contextmanager
 def _single_threaded_blas() -> Iterator[None]:
     """One BLAS thread inside each worker; the first user sets it and the last one restores what was before."""
-    global _blas_users, _blas_limit
-    with _blas_lock:
-        if _blas_users == 0:
-            _blas_limit = _blas().limit(limits=1, user_api="blas")
-        _blas_users += 1
+    use = _blas_use
+    with use.lock:
+        if use.users == 0:
+            use.limit = _blas().limit(limits=1, user_api="blas")
+        use.users += 1
     try:
         yield
     finally:
-        with _blas_lock:
-            _blas_users -= 1
-            if _blas_users == 0:
-                _blas_limit.restore_original_limits()
+        with use.lock:
+            use.users -= 1
+            if use.users == 0:
+                use.limit.restore_original_limits()
+
+
+def _before_fork() -> None:
+    # Not between setting the limit and counting it.
+    _blas_use.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _blas_use.lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """Start afresh: a child has none of the threads that would work, end their calls or release the lock."""
+    global _blas_use
+    _pool.cache_clear()
+    if _blas_use.users > 0:
+        _blas_use.limit.restore_original_limits()
+    _blas_use = _BlasUse()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

@@ -63,29 +63,32 @@ def _hadamard_triton_refusal(array: Array, signs: Array, parts: list[tuple[int, 
 
 
 hadamard_project = Operation("hadamard_project")
-"""hadamard_project(points (n, dim), signs (blocks, rounds, ambient_dim), parts) -> (rows, n).
+"""hadamard_project(points (n, dim), signs (blocks, rounds, ambient_dim), parts, paired) -> (rows, n).
 
 Projects on rows of blocks H D_k ... H D_1 of the padded space; a part is a block and rows of it, by a slice or
-by indices.
+by indices. The factors D are diagonals of signs or, if `paired`, reflections of neighbouring coordinates:
+`signs` then holds the cosine c and the sine s of each pair, whose matrix is [[c, s], [s, -c]].
 """
 
 
 @hadamard_project.row("numba", _hadamard_refusal)
-def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
+def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool) -> Array:
     from orthoslice.kernels.numba.hadamard import project_on_blocks
 
-    return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts), points)
+    return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts, paired), points)
 
 
 @hadamard_project.row("triton", _hadamard_triton_refusal)
-def _hadamard_project_triton(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
+def _hadamard_project_triton(
+    points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool
+) -> Array:
     from orthoslice.kernels.triton.hadamard import project_on_run
 
-    return project_on_run(points, signs, parts)
+    return project_on_run(points, signs, parts, paired)
 
 
 @hadamard_project.row("reference", lambda *_: None)
-def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]]) -> Array:
+def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]], paired: bool) -> Array:
     xp = namespace(points)
     n, dim = points.shape
     padding = xp.zeros((n, signs.shape[-1] - dim), dtype=points.dtype, device=device(points))
@@ -94,34 +97,50 @@ def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]])
     for block, within in parts:
         image = padded
         for step in range(signs.shape[1]):
-            image = _walsh_hadamard(image * signs[block, step, :])
+            image = _walsh_hadamard(_multiply(image, signs[block, step, :], paired))
         projected.append(image.T[within, :] if isinstance(within, slice) else xp.take(image.T, within, axis=0))
     return concat_rows(projected)
 
 
+def _multiply(rows: Array, signs: Array, paired: bool) -> Array:
+    """Rows `(..., ambient_dim)` times factors D, which are symmetric."""
+    if not paired:
+        return rows * signs
+    xp = namespace(rows)
+    first, second, cosine, sine = rows[..., ::2], rows[..., 1::2], signs[..., ::2], signs[..., 1::2]
+    turned = xp.stack([cosine * first + sine * second, sine * first - cosine * second], axis=-1)
+    return xp.reshape(turned, rows.shape)
+
+
 hadamard_adjoint = Operation("hadamard_adjoint")
-"""hadamard_adjoint(slopes (rows, n), signs (blocks, rounds, ambient_dim), parts, dim) -> (n, dim).
+"""hadamard_adjoint(slopes (rows, n), signs (blocks, rounds, ambient_dim), parts, dim, paired) -> (n, dim).
 
 The transpose of :func:`hadamard_project`.
 """
 
 
 @hadamard_adjoint.row("numba", _hadamard_refusal)
-def _hadamard_adjoint_numba(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
+def _hadamard_adjoint_numba(
+    slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
+) -> Array:
     from orthoslice.kernels.numba.hadamard import carry_back_from_blocks
 
-    return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim), slopes)
+    return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim, paired), slopes)
 
 
 @hadamard_adjoint.row("triton", _hadamard_triton_refusal)
-def _hadamard_adjoint_triton(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
+def _hadamard_adjoint_triton(
+    slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
+) -> Array:
     from orthoslice.kernels.triton.hadamard import carry_back_from_run
 
-    return carry_back_from_run(slopes, signs, parts, dim)
+    return carry_back_from_run(slopes, signs, parts, dim, paired)
 
 
 @hadamard_adjoint.row("reference", lambda *_: None)
-def _hadamard_adjoint(slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int) -> Array:
+def _hadamard_adjoint(
+    slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int, paired: bool
+) -> Array:
     place = namespace(slopes).arange(signs.shape[-1], device=device(slopes))
     total, used = 0, 0
     for block, within in parts:
@@ -129,6 +148,6 @@ def _hadamard_adjoint(slopes: Array, signs: Array, parts: list[tuple[int, Any]],
         part = slopes[used : used + index.shape[0], :]
         image = scatter_add(part, index, signs.shape[-1]).T
         for step in range(signs.shape[1] - 1, -1, -1):
-            image = _walsh_hadamard(image) * signs[block, step, :]
+            image = _multiply(_walsh_hadamard(image), signs[block, step, :], paired)
         total, used = total + image[:, :dim], used + index.shape[0]
     return total

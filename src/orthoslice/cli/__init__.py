@@ -61,7 +61,7 @@ def _compare_digits(first: int, second: int, p: float, seed: int) -> tuple[str, 
                 "estimate": float(est.distance),
                 "low": float(low),
                 "high": float(high),
-                "how": f"95% interval, {est.n_blocks} blocks of directions",
+                "how": f"95% interval over directions, {est.n_blocks} blocks",
             }
         )
     bounds = osl.wasserstein_bounds(x, y, p, rng=seed)

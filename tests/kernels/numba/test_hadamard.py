@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import orthoslice as osl
 from orthoslice.arrays import to_numpy
@@ -34,16 +35,23 @@ def dense_hadamard(dim):
     return np.where(common % 2 == 0, 1.0, -1.0) / np.sqrt(dim)
 
 
-def dense_block(signs):
-    """H D_k ... H D_1 `(dim, dim)`."""
+def dense_block(signs, paired=False):
+    """H D_k ... H D_1 `(dim, dim)`; the factors are diagonal, or reflections of neighbouring coordinates."""
     theta = np.eye(signs.shape[1])
-    for diagonal in signs.astype(np.float64):
-        theta = dense_hadamard(len(diagonal)) @ (diagonal[:, None] * theta)
+    for values in signs.astype(np.float64):
+        factor = np.diag(values)
+        if paired:
+            blocks = [[[c, s], [s, -c]] for c, s in values.reshape(-1, 2)]
+            factor = scipy.linalg.block_diag(*blocks)
+        theta = dense_hadamard(len(values)) @ factor @ theta
     return theta
 
 
-def draw_signs(rng, *shape, dtype=np.float64):
-    return rng.choice([-1.0, 1.0], size=shape).astype(dtype)
+def draw_signs(rng, *shape, dtype=np.float64, paired=False):
+    if not paired:
+        return rng.choice([-1.0, 1.0], size=shape).astype(dtype)
+    angle = rng.uniform(0, 2 * np.pi, size=(*shape[:-1], shape[-1] // 2))
+    return np.stack([np.cos(angle), np.sin(angle)], axis=-1).reshape(shape).astype(dtype)
 
 
 def assert_close(found, expected, dtype, dim, rounds=1):
@@ -66,45 +74,51 @@ def test_rows(rng, n, dim, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("n", SIZES)
-def test_project(rng, n, dim, dtype):
+@pytest.mark.parametrize(("n", "paired"), [*((n, False) for n in SIZES), (1, True), (63, True)])
+def test_project(rng, n, dim, dtype, paired):
     """All rows, and the last ones only; what is not written would stay NaN."""
     ambient = padded(dim)
-    points, signs = rng.normal(size=(n, dim)).astype(dtype), draw_signs(rng, 3, ambient, dtype=dtype)
-    expected = dense_block(signs)[:, :dim] @ points.T.astype(np.float64)
+    paired &= ambient > 1
+    points = rng.normal(size=(n, dim)).astype(dtype)
+    signs = draw_signs(rng, 3, ambient, dtype=dtype, paired=paired)
+    expected = dense_block(signs, paired)[:, :dim] @ points.T.astype(np.float64)
     for first in (0, ambient // 3):
         out = np.full((ambient - first, n), np.nan, dtype=dtype)
-        kernels.hadamard_project(points, signs, first, ambient - first, out)
+        kernels.hadamard_project(points, signs, paired, first, ambient - first, out)
         assert_close(out, expected[first:], dtype, ambient, rounds=3)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("n", SIZES)
-def test_adjoint(rng, n, dim, dtype):
+@pytest.mark.parametrize(("n", "paired"), [*((n, False) for n in SIZES), (1, True), (63, True)])
+def test_adjoint(rng, n, dim, dtype, paired):
     """Adds to what is there."""
     ambient = padded(dim)
+    paired &= ambient > 1
     first = ambient // 3
-    signs, before = draw_signs(rng, 2, ambient, dtype=dtype), rng.normal(size=(n, dim)).astype(dtype)
+    signs = draw_signs(rng, 2, ambient, dtype=dtype, paired=paired)
+    before = rng.normal(size=(n, dim)).astype(dtype)
     slopes = rng.normal(size=(ambient - first, n)).astype(dtype)
-    expected = before + slopes.T.astype(np.float64) @ dense_block(signs)[first:, :dim]
+    expected = before + slopes.T.astype(np.float64) @ dense_block(signs, paired)[first:, :dim]
     total = before.copy()
-    kernels.hadamard_adjoint(slopes, signs, first, total)
+    kernels.hadamard_adjoint(slopes, signs, paired, first, total)
     assert_close(total, expected, dtype, ambient, rounds=2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_few_rows_are_formed(rng, rounds, dtype):
+def test_few_rows_are_formed(rng, rounds, dtype, paired):
     """On either side of the number of rows for which a matrix is cheaper than the transform."""
-    points, signs = rng.normal(size=(37, 100)).astype(dtype), draw_signs(rng, 2, rounds, 128, dtype=dtype)
+    points = rng.normal(size=(37, 100)).astype(dtype)
+    signs = draw_signs(rng, 2, rounds, 128, dtype=dtype, paired=paired)
     for count in (1, 7 * rounds, 7 * rounds + 1):
         parts = [(0, slice(128 - count, 128)), (1, slice(5, 5 + count))]
-        theta = np.concatenate([dense_block(signs[block])[rows, :100] for block, rows in parts])
-        found = kernels.project_on_blocks(points, signs, parts)
+        theta = np.concatenate([dense_block(signs[block], paired)[rows, :100] for block, rows in parts])
+        found = kernels.project_on_blocks(points, signs, parts, paired)
         assert_close(found, theta @ points.T.astype(np.float64), dtype, 128, rounds)
         slopes = rng.normal(size=(2 * count, 37)).astype(dtype)
-        back = kernels.carry_back_from_blocks(slopes, signs, parts, 100)
+        back = kernels.carry_back_from_blocks(slopes, signs, parts, 100, paired)
         assert_close(back, slopes.T.astype(np.float64) @ theta, dtype, 128, rounds)
 
 
@@ -112,7 +126,7 @@ def test_few_rows_are_formed(rng, rounds, dtype):
 def test_rounds(rng, rounds):
     points, signs = rng.normal(size=(5, 11)), draw_signs(rng, rounds, 16)
     out = np.full((16, 5), np.nan)
-    kernels.hadamard_project(points, signs, 0, 16, out)
+    kernels.hadamard_project(points, signs, False, 0, 16, out)
     assert_close(out, dense_block(signs)[:, :11] @ points.T, np.float64, 16, rounds)
 
 
@@ -128,14 +142,16 @@ def test_scratch_is_cleared(rng, n):
     np.testing.assert_array_equal(tile.reshape(8, kernels.LANES), expected)
 
 
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_point_does_not_feel_its_neighbours(rng, dtype):
+def test_a_point_does_not_feel_its_neighbours(rng, dtype, paired):
     """To the last digit: otherwise equal points of two clouds would project to different numbers."""
-    points, signs = rng.normal(size=(37, 100)).astype(dtype), draw_signs(rng, 1, 3, 128, dtype=dtype)
+    points = rng.normal(size=(37, 100)).astype(dtype)
+    signs = draw_signs(rng, 1, 3, 128, dtype=dtype, paired=paired)
     with hadamard_project.using("numba"):
-        together = hadamard_project(points, signs, [(0, slice(0, 128))])
+        together = hadamard_project(points, signs, [(0, slice(0, 128))], paired)
         for k in (0, 15, 16, 36):
-            alone = hadamard_project(points[k : k + 1], signs, [(0, slice(0, 128))])
+            alone = hadamard_project(points[k : k + 1], signs, [(0, slice(0, 128))], paired)
             np.testing.assert_array_equal(together[:, k], alone[:, 0])
 
 
@@ -162,15 +178,17 @@ def layouts(table):
         *(("torch", layout) for layout in ("contiguous", "strided", "transposed")),
     ],
 )
-def test_rows_of_operations_agree(rng, layout, kind):
+@pytest.mark.parametrize("paired", [False, True])
+def test_rows_of_operations_agree(rng, layout, kind, paired):
     """Rows that begin and end inside blocks; the arguments are left as they were."""
     torch = pytest.importorskip("torch")
     convert = torch.asarray if kind == "torch" else np.asarray
-    signs, parts = draw_signs(rng, 3, 2, 32), [(0, slice(7, 20)), (1, slice(0, 20)), (2, slice(0, 3))]
+    signs = draw_signs(rng, 3, 2, 32, paired=paired)
+    parts = [(0, slice(7, 20)), (1, slice(0, 20)), (2, slice(0, 3))]
     points, slopes = rng.normal(size=(19, 23)), rng.normal(size=(36, 19))
     cases = [
-        (hadamard_project, points, (convert(signs), parts)),
-        (hadamard_adjoint, slopes, (convert(signs), parts, 23)),
+        (hadamard_project, points, (convert(signs), parts, paired)),
+        (hadamard_adjoint, slopes, (convert(signs), parts, 23, paired)),
         (walsh_hadamard, rng.normal(size=(6, 64)), ()),
     ]
     for operation, table, rest in cases:
@@ -205,7 +223,7 @@ def test_refusals(rng):
     """A forced row says why it cannot; left to itself the operation takes the reference."""
     torch, jnp = pytest.importorskip("torch"), pytest.importorskip("jax.numpy")
     points, signs, parts = rng.normal(size=(4, 8)), draw_signs(rng, 1, 2, 8), [(0, slice(0, 8))]
-    expected = hadamard_project(points, signs, parts)
+    expected = hadamard_project(points, signs, parts, False)
     tape = torch.tensor(points, requires_grad=True)
     cases = {
         "NumPy arrays and torch tensors": (jnp.asarray(points), jnp.asarray(signs), parts),
@@ -216,13 +234,13 @@ def test_refusals(rng):
     }
     for reason, arguments in cases.items():
         with hadamard_project.using("numba"), pytest.raises(TypeError, match=reason):
-            hadamard_project(*arguments)
-        found = to_numpy(hadamard_project(*arguments))
+            hadamard_project(*arguments, False)
+        found = to_numpy(hadamard_project(*arguments, False))
         np.testing.assert_allclose(found, expected, atol=0.1 if found.dtype == np.float16 else 1e-5)
-    hadamard_project(tape, torch.tensor(signs), parts).sum().backward()
+    hadamard_project(tape, torch.tensor(signs), parts, False).sum().backward()
     np.testing.assert_allclose(tape.grad, np.ones((4, 8)) @ dense_block(signs[0]), atol=1e-13)
     with torch.no_grad(), hadamard_project.using("numba"):
-        np.testing.assert_array_equal(hadamard_project(tape, torch.tensor(signs), parts), expected)
+        np.testing.assert_array_equal(hadamard_project(tape, torch.tensor(signs), parts, False), expected)
     with walsh_hadamard.using("numba"), pytest.raises(TypeError, match="powers of two, not 6"):
         walsh_hadamard(np.ones((2, 6)))
 

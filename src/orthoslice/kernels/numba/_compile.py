@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,8 +34,20 @@ def compiled(function: Function) -> Function:
         kernel: Function = njit(nogil=True, cache=True)(function)
     except RuntimeError:
         # numba finds no directory it may write its cache to (a read-only or zipped install).
-        kernel = njit(nogil=True)(function)
+        uncached: Function = njit(nogil=True)(function)
+        return uncached
+    # numba looks at the kernel's own file only, but machine code also holds what it calls of other files.
+    cache = kernel._cache._cache_file  # type: ignore[attr-defined]
+    cache._source_stamp = (cache._source_stamp, _digest())
     return kernel
+
+
+@functools.cache
+def _digest() -> str:
+    """Changes with every file that machine code is made from."""
+    here = Path(__file__).parent
+    files = [here.parent / "__init__.py", *sorted(here.glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def summing(function: Function) -> Function:

@@ -18,24 +18,26 @@ LANES = 16
 
 
 @compiled
-def _first_three_stages(tile: Any, factors: Any) -> None:
-    """Multiply the rows of a tile by `factors (dim,)`, then combine rows that are 1, 2 and 4 apart."""
-    for row in range(0, factors.size, 8):
-        f0, f1, f2, f3 = factors[row], factors[row + 1], factors[row + 2], factors[row + 3]
-        f4, f5, f6, f7 = factors[row + 4], factors[row + 5], factors[row + 6], factors[row + 7]
-        for k in range(row * LANES, (row + 1) * LANES):
-            a0, a1 = f0 * tile[k], f1 * tile[k + LANES]
-            a2, a3 = f2 * tile[k + 2 * LANES], f3 * tile[k + 3 * LANES]
-            a4, a5 = f4 * tile[k + 4 * LANES], f5 * tile[k + 5 * LANES]
-            a6, a7 = f6 * tile[k + 6 * LANES], f7 * tile[k + 7 * LANES]
-            b0, b1, b2, b3 = a0 + a1, a0 - a1, a2 + a3, a2 - a3
-            b4, b5, b6, b7 = a4 + a5, a4 - a5, a6 + a7, a6 - a7
+def _first_three_stages(tile: Any, first: Any) -> None:
+    """Combine rows that are 1 apart by the matrices in `first (2, dim)`, then rows that are 2 and 4 apart."""
+    for row in range(0, first.shape[1], 8):
+        p0, p1, p2, p3 = first[0, row], first[0, row + 1], first[0, row + 2], first[0, row + 3]
+        p4, p5, p6, p7 = first[0, row + 4], first[0, row + 5], first[0, row + 6], first[0, row + 7]
+        q0, q1, q2, q3 = first[1, row], first[1, row + 1], first[1, row + 2], first[1, row + 3]
+        q4, q5, q6, q7 = first[1, row + 4], first[1, row + 5], first[1, row + 6], first[1, row + 7]
+        # Counted from 0 in a piece of the tile: an index that might be negative would not be vector code.
+        part = tile[row * LANES : (row + 8) * LANES]
+        for k in range(LANES):
+            a0, a1, a2, a3 = part[k], part[k + LANES], part[k + 2 * LANES], part[k + 3 * LANES]
+            a4, a5, a6, a7 = part[k + 4 * LANES], part[k + 5 * LANES], part[k + 6 * LANES], part[k + 7 * LANES]
+            b0, b1, b2, b3 = p0 * a0 + p1 * a1, q0 * a0 + q1 * a1, p2 * a2 + p3 * a3, q2 * a2 + q3 * a3
+            b4, b5, b6, b7 = p4 * a4 + p5 * a5, q4 * a4 + q5 * a5, p6 * a6 + p7 * a7, q6 * a6 + q7 * a7
             a0, a1, a2, a3 = b0 + b2, b1 + b3, b0 - b2, b1 - b3
             a4, a5, a6, a7 = b4 + b6, b5 + b7, b4 - b6, b5 - b7
-            tile[k], tile[k + 4 * LANES] = a0 + a4, a0 - a4
-            tile[k + LANES], tile[k + 5 * LANES] = a1 + a5, a1 - a5
-            tile[k + 2 * LANES], tile[k + 6 * LANES] = a2 + a6, a2 - a6
-            tile[k + 3 * LANES], tile[k + 7 * LANES] = a3 + a7, a3 - a7
+            part[k], part[k + 4 * LANES] = a0 + a4, a0 - a4
+            part[k + LANES], part[k + 5 * LANES] = a1 + a5, a1 - a5
+            part[k + 2 * LANES], part[k + 6 * LANES] = a2 + a6, a2 - a6
+            part[k + 3 * LANES], part[k + 7 * LANES] = a3 + a7, a3 - a7
 
 
 @compiled
@@ -61,16 +63,60 @@ def _two_stages(tile: Any, half: int) -> None:
 
 
 @compiled
-def _transform(tile: Any, factors: Any) -> None:
-    """Multiply the rows of a tile by `factors (dim,)`, then its columns by the Hadamard matrix of 1 and -1."""
-    half = LANES
-    if factors.size >= 8:
-        _first_three_stages(tile, factors)
-        half *= 8
+def _combine_pairs(tile: Any, pairs: Any) -> None:
+    """Multiply rows 2k and 2k + 1 of a tile by the matrix that is columns 2k and 2k + 1 of `pairs (2, dim)`."""
+    if pairs.shape[1] == 1:
+        for k in range(LANES):
+            tile[k] *= pairs[0, 0]
+    for row in range(0, pairs.shape[1] - 1, 2):
+        p0, p1, q0, q1 = pairs[0, row], pairs[0, row + 1], pairs[1, row], pairs[1, row + 1]
+        part = tile[row * LANES : (row + 2) * LANES]
+        for k in range(LANES):
+            a0, a1 = part[k], part[k + LANES]
+            part[k], part[k + LANES] = p0 * a0 + p1 * a1, q0 * a0 + q1 * a1
+
+
+@compiled
+def _factors(signs: Any, paired: bool) -> Any:
+    """The factors D_1, ..., D_k as matrices of neighbouring rows, `(rounds, 2, dim)`."""
+    rounds, dim = signs.shape
+    pairs = np.zeros((rounds, 2, dim), dtype=signs.dtype)
+    for step in range(rounds):
+        for row in range(dim):
+            pairs[step, row % 2, row] = signs[step, row]
+        if paired:
+            for row in range(0, dim, 2):
+                cosine, sine = signs[step, row], signs[step, row + 1]
+                pairs[step, 0, row + 1], pairs[step, 1, row], pairs[step, 1, row + 1] = sine, sine, -cosine
+    return pairs
+
+
+@compiled
+def _first_stage(pairs: Any) -> Any:
+    """Matrices of neighbouring rows `(..., 2, dim)`, times the first stage of a transform and its scale."""
+    dim = pairs.shape[-1]
+    scale = pairs.dtype.type(dim**-0.5)
+    if dim == 1:
+        return scale * pairs
+    first = np.empty_like(pairs)
+    first[..., 0, :] = scale * (pairs[..., 0, :] + pairs[..., 1, :])
+    first[..., 1, :] = scale * (pairs[..., 0, :] - pairs[..., 1, :])
+    return first
+
+
+@compiled
+def _transform(tile: Any, first: Any) -> None:
+    """Multiply the columns of a tile by the orthonormal Hadamard matrix, whose first stage is `first (2, dim)`.
+
+    What is multiplied before the transform is folded into that stage, and so costs nothing: see
+    :func:`_first_stage`.
+    """
+    if first.shape[1] >= 8:
+        _first_three_stages(tile, first)
+        half = 8 * LANES
     else:
-        for row in range(factors.size):
-            for k in range(row * LANES, (row + 1) * LANES):
-                tile[k] *= factors[row]
+        _combine_pairs(tile, first)
+        half = 2 * LANES
     while 4 * half <= tile.size:
         _two_stages(tile, half)
         half *= 4
@@ -104,18 +150,18 @@ def walsh_hadamard_rows(rows: Any) -> None:
     [[2.0, 1.0, 2.0, 1.0]]
     """
     n, dim = rows.shape
-    factors = np.full(dim, rows.dtype.type(dim**-0.5))
+    first_stage = _first_stage(_factors(np.ones((1, dim), dtype=rows.dtype), False))[0]
     tile = np.empty(dim * LANES, dtype=rows.dtype)
     for first in range(0, n, LANES):
         _load(tile, rows, first)
-        _transform(tile, factors)
+        _transform(tile, first_stage)
         for lane in range(min(LANES, n - first)):
             for row in range(dim):
                 rows[first + lane, row] = tile[row * LANES + lane]
 
 
 @compiled
-def hadamard_project(points: Any, signs: Any, first_row: int, n_rows: int, out: Any) -> None:
+def hadamard_project(points: Any, signs: Any, paired: bool, first_row: int, n_rows: int, out: Any) -> None:
     """Project points on some rows of a block H D_k ... H D_1.
 
     Parameters
@@ -124,6 +170,8 @@ def hadamard_project(points: Any, signs: Any, first_row: int, n_rows: int, out: 
         `(n, dim_user)`, taken as if zeros followed up to `dim`.
     signs
         The diagonals D_1, ..., D_k, `(rounds, dim)`; `dim` is a power of two.
+    paired
+        Whether they hold cosine and sine of reflections of neighbouring coordinates instead.
     first_row, n_rows
         Which rows of the block are wanted.
     out
@@ -132,17 +180,17 @@ def hadamard_project(points: Any, signs: Any, first_row: int, n_rows: int, out: 
     Examples
     --------
     >>> out = np.empty((2, 1))
-    >>> hadamard_project(np.array([[3.0, 1.0]]), np.array([[1.0, -1.0, 1.0, 1.0]]), 1, 2, out)
+    >>> hadamard_project(np.array([[3.0, 1.0]]), np.array([[1.0, -1.0, 1.0, 1.0]]), False, 1, 2, out)
     >>> out.tolist()
     [[2.0], [1.0]]
     """
     n, dim = points.shape[0], signs.shape[1]
-    factors = signs * points.dtype.type(dim**-0.5)
+    first_stages = _first_stage(_factors(signs, paired))
     tile = np.empty(dim * LANES, dtype=points.dtype)
     for first in range(0, n, LANES):
         _load(tile, points, first)
         for step in range(signs.shape[0]):
-            _transform(tile, factors[step])
+            _transform(tile, first_stages[step])
         if n - first >= LANES:
             for row in range(n_rows):
                 for lane in range(LANES):
@@ -154,14 +202,14 @@ def hadamard_project(points: Any, signs: Any, first_row: int, n_rows: int, out: 
 
 
 @compiled
-def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> None:
+def hadamard_adjoint(slopes: Any, signs: Any, paired: bool, first_row: int, total: Any) -> None:
     """Carry slopes on some rows of a block back to the points: the transpose of :func:`hadamard_project`.
 
     Parameters
     ----------
     slopes
         `(n_rows, n)`, for the rows of the block from `first_row` on.
-    signs
+    signs, paired
         As in :func:`hadamard_project`.
     first_row
         The first of the rows.
@@ -171,14 +219,16 @@ def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> Non
     Examples
     --------
     >>> total = np.ones((1, 2))
-    >>> hadamard_adjoint(np.array([[2.0], [1.0]]), np.array([[1.0, -1.0, 1.0, 1.0]]), 1, total)
+    >>> hadamard_adjoint(np.array([[2.0], [1.0]]), np.array([[1.0, -1.0, 1.0, 1.0]]), False, 1, total)
     >>> total.tolist()
     [[2.5, 1.5]]
     """
     n_rows, n = slopes.shape
     dim = signs.shape[1]
-    scale = slopes.dtype.type(dim**-0.5)
-    factors, no_signs = signs * scale, np.full(dim, scale)
+    # Factors are symmetric, so that the transpose is D_1 H ... D_k H.
+    factors = _factors(signs, paired)
+    first_stages = _first_stage(factors)
+    no_factor = _first_stage(_factors(np.ones((1, dim), dtype=slopes.dtype), False))[0]
     tile = np.empty(dim * LANES, dtype=slopes.dtype)
     for first in range(0, n, LANES):
         tile[:] = 0
@@ -190,15 +240,16 @@ def hadamard_adjoint(slopes: Any, signs: Any, first_row: int, total: Any) -> Non
             for row in range(n_rows):
                 for lane in range(n - first):
                     tile[(first_row + row) * LANES + lane] = slopes[row, first + lane]
-        _transform(tile, no_signs)
+        _transform(tile, no_factor)
         for step in range(signs.shape[0] - 1, 0, -1):
-            _transform(tile, factors[step])
+            _transform(tile, first_stages[step])
+        _combine_pairs(tile, factors[0])
         for lane in range(min(LANES, n - first)):
             for row in range(total.shape[1]):
-                total[first + lane, row] += signs[0, row] * tile[row * LANES + lane]
+                total[first + lane, row] += tile[row * LANES + lane]
 
 
-def _few_rows(signs: Any, rows: slice, dim_user: int) -> Any:
+def _few_rows(signs: Any, paired: bool, rows: slice, dim_user: int) -> Any:
     """Some rows of a block as a matrix `(rows, dim_user)`, or None where there are too many for that to pay.
 
     The transform takes `rounds * log2(dim)` steps a coordinate, however few of the rows are wanted.
@@ -207,39 +258,41 @@ def _few_rows(signs: Any, rows: slice, dim_user: int) -> Any:
     if count > signs.shape[0] * (signs.shape[1].bit_length() - 1):
         return None
     theta = np.zeros((count, dim_user), dtype=signs.dtype)
-    hadamard_adjoint(np.eye(count, dtype=signs.dtype), signs, rows.start, theta)
+    hadamard_adjoint(np.eye(count, dtype=signs.dtype), signs, paired, rows.start, theta)
     return theta
 
 
-def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]]) -> Any:
+def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]], paired: bool) -> Any:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`.
 
-    A part is a block and a slice of its rows.
+    A part is a block and a slice of its rows; `paired` is as in :func:`hadamard_project`.
     """
     points, signs = np.ascontiguousarray(points), np.ascontiguousarray(signs)
     out = np.empty((sum(rows.stop - rows.start for _, rows in parts), points.shape[0]), dtype=points.dtype)
     used = 0
     for block, rows in parts:
         part = out[used : used + rows.stop - rows.start]
-        theta = _few_rows(signs[block], rows, points.shape[1])
+        theta = _few_rows(signs[block], paired, rows, points.shape[1])
         if theta is None:
-            hadamard_project(points, signs[block], rows.start, len(part), part)
+            hadamard_project(points, signs[block], paired, rows.start, len(part), part)
         else:
             np.matmul(theta, points.T, out=part)
         used += len(part)
     return out
 
 
-def carry_back_from_blocks(slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim_user: int) -> Any:
+def carry_back_from_blocks(
+    slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim_user: int, paired: bool
+) -> Any:
     """The transpose of :func:`project_on_blocks`: from `slopes (rows, n)` to `(n, dim_user)`."""
     slopes, signs = np.ascontiguousarray(slopes), np.ascontiguousarray(signs)
     total = np.zeros((slopes.shape[1], dim_user), dtype=slopes.dtype)
     used = 0
     for block, rows in parts:
         part = slopes[used : used + rows.stop - rows.start]
-        theta = _few_rows(signs[block], rows, dim_user)
+        theta = _few_rows(signs[block], paired, rows, dim_user)
         if theta is None:
-            hadamard_adjoint(part, signs[block], rows.start, total)
+            hadamard_adjoint(part, signs[block], paired, rows.start, total)
         else:
             total += part.T @ theta
         used += len(part)

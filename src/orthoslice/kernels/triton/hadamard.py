@@ -25,14 +25,20 @@ _RUN = ["n_tiles", "first_block", "block_rows", "first_row", "n_rows"]
 
 
 @triton.jit
-def _stage(cube, LOG_ALL: tl.constexpr, stage: tl.constexpr):
-    """Put sum and difference of neighbours along an axis, counted from the innermost, in their places."""
+def _neighbours(cube, LOG_ALL: tl.constexpr, stage: tl.constexpr):
+    """The other of the two numbers along an axis, counted from the innermost."""
     if cube.dtype == tl.float64:
         bits = cube.to(tl.int64, bitcast=True)
     else:
         bits = cube.to(tl.int32, bitcast=True)
     # The exclusive or of both neighbours and oneself is the other one, to the last bit.
-    other = (bits ^ tl.xor_sum(bits, LOG_ALL - 1 - stage, True)).to(cube.dtype, bitcast=True)
+    return (bits ^ tl.xor_sum(bits, LOG_ALL - 1 - stage, True)).to(cube.dtype, bitcast=True)
+
+
+@triton.jit
+def _stage(cube, LOG_ALL: tl.constexpr, stage: tl.constexpr):
+    """Put sum and difference of neighbours along an axis, counted from the innermost, in their places."""
+    other = _neighbours(cube, LOG_ALL, stage)
     is_second = tl.reshape(tl.arange(0, 2), [1] * (LOG_ALL - 1 - stage) + [2] + [1] * stage) == 1
     return tl.where(is_second, other - cube, cube + other)
 
@@ -44,6 +50,19 @@ def _transform(tile, LOG_DIM: tl.constexpr, LOG_ALL: tl.constexpr):
     for stage in tl.static_range(LOG_DIM):
         cube = _stage(cube, LOG_ALL, stage)
     return tl.reshape(cube, tile.shape)
+
+
+@triton.jit
+def _multiply(tile, signs, column, SCALE: tl.constexpr, PAIRED: tl.constexpr, LOG_ALL: tl.constexpr):
+    """Multiply every row of a tile by the factor at `signs`: a diagonal, or reflections of neighbours."""
+    if PAIRED:
+        cosine = SCALE * tl.load(signs + (column & ~1))
+        sine = SCALE * tl.load(signs + (column | 1))
+        other = tl.reshape(_neighbours(tl.reshape(tile, [2] * LOG_ALL), LOG_ALL, 0), tile.shape)
+        product = tl.where(column % 2 == 0, cosine, -cosine)[None, :] * tile + sine[None, :] * other
+    else:
+        product = tile * (SCALE * tl.load(signs + column))[None, :]
+    return product
 
 
 @triton.jit
@@ -67,6 +86,7 @@ def _project_kernel(
     n_rows,
     SCALE: tl.constexpr,
     ROUNDS: tl.constexpr,
+    PAIRED: tl.constexpr,
     POINTS: tl.constexpr,
     LOG_DIM: tl.constexpr,
     LOG_ALL: tl.constexpr,
@@ -78,8 +98,8 @@ def _project_kernel(
     inside = live[:, None] & (column < dim)[None, :]
     tile = tl.load(points + point[:, None] * dim + column[None, :], mask=inside, other=0.0)
     for step in tl.static_range(ROUNDS):
-        diagonal = tl.load(signs + ((first_block + block) * ROUNDS + step) * 2**LOG_DIM + column)
-        tile = _transform(tile * (SCALE * diagonal)[None, :], LOG_DIM, LOG_ALL)
+        factor = signs + ((first_block + block) * ROUNDS + step) * 2**LOG_DIM
+        tile = _transform(_multiply(tile, factor, column, SCALE, PAIRED, LOG_ALL), LOG_DIM, LOG_ALL)
     row, kept = _rows_of(block, column, block_rows, first_row, n_rows)
     tl.store(out + row[None, :] * n + point[:, None], tile, mask=live[:, None] & kept[None, :])
 
@@ -100,6 +120,7 @@ def _adjoint_kernel(
     split_blocks,
     SCALE: tl.constexpr,
     ROUNDS: tl.constexpr,
+    PAIRED: tl.constexpr,
     POINTS: tl.constexpr,
     LOG_DIM: tl.constexpr,
     LOG_ALL: tl.constexpr,
@@ -114,15 +135,14 @@ def _adjoint_kernel(
         at = slopes + row[None, :] * n + point[:, None]
         image = tl.load(at, mask=live[:, None] & kept[None, :], other=0.0)
         for step in tl.static_range(ROUNDS):
-            at_diagonal = ((first_block + block) * ROUNDS + ROUNDS - 1 - step) * 2**LOG_DIM
-            diagonal = tl.load(signs + at_diagonal + column)
-            image = _transform(image, LOG_DIM, LOG_ALL) * (SCALE * diagonal)[None, :]
+            factor = signs + ((first_block + block) * ROUNDS + ROUNDS - 1 - step) * 2**LOG_DIM
+            image = _multiply(_transform(image, LOG_DIM, LOG_ALL), factor, column, SCALE, PAIRED, LOG_ALL)
         total += image
     at = out + (split.to(tl.int64) * n + point)[:, None] * dim + column[None, :]
     tl.store(at, total, mask=live[:, None] & (column < dim)[None, :])
 
 
-def _options(signs: Any) -> dict[str, Any]:
+def _options(signs: Any, paired: bool) -> dict[str, Any]:
     """How many points a tile holds, and what else the kernels are compiled for."""
     dim, size = signs.shape[-1], signs.element_size()
     # Not one point alone: a tile of a single number is no cube.
@@ -130,6 +150,7 @@ def _options(signs: Any) -> dict[str, Any]:
     return {
         "SCALE": dim**-0.5,
         "ROUNDS": signs.shape[1],
+        "PAIRED": paired,
         "POINTS": points,
         "LOG_DIM": dim.bit_length() - 1,
         "LOG_ALL": (points * dim).bit_length() - 1,
@@ -137,9 +158,9 @@ def _options(signs: Any) -> dict[str, Any]:
     }
 
 
-def project_on_run(points: Any, signs: Any, parts: list[tuple[int, slice]]) -> Any:
+def project_on_run(points: Any, signs: Any, parts: list[tuple[int, slice]], paired: bool) -> Any:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`."""
-    (n, dim), options, run = points.shape, _options(signs), as_run(parts)
+    (n, dim), options, run = points.shape, _options(signs, paired), as_run(parts)
     assert run is not None
     out = torch.empty((run.n_rows, n), dtype=points.dtype, device=points.device)
     n_tiles = triton.cdiv(n, options["POINTS"])
@@ -160,9 +181,9 @@ def project_on_run(points: Any, signs: Any, parts: list[tuple[int, slice]]) -> A
     return out
 
 
-def carry_back_from_run(slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim: int) -> Any:
+def carry_back_from_run(slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim: int, paired: bool) -> Any:
     """The transpose of :func:`project_on_run`: from `slopes (rows, n)` to `(n, dim)`; always summed alike."""
-    n, options, run = slopes.shape[1], _options(signs), as_run(parts)
+    n, options, run = slopes.shape[1], _options(signs, paired), as_run(parts)
     assert run is not None
     n_tiles = triton.cdiv(n, options["POINTS"])
     split_blocks = triton.cdiv(run.n_blocks, split_count(n_tiles, run.n_blocks))
