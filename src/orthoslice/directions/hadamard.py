@@ -27,7 +27,7 @@ class HadamardRademacher(BlockSampler):
     ----------
     rounds
         How many times factor and transform are applied: 1, 2 or 3. More is closer to uniform, and slower.
-        One and two rounds are biased on one-hot data in every dimension.
+        On one-hot data one round is biased in every dimension, two by 3% in dim 16 and 2% in dim 64.
     factors
         What the D are. ``"reflections"`` reflect each pair of neighbouring coordinates across a line at a
         random angle, along with the first stage of the transform, so that it costs nothing. ``"signs"`` are
