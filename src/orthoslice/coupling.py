@@ -23,7 +23,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import times_power, unit_scale
-from orthoslice.directions.base import DenseDirections
+from orthoslice.directions.base import DenseDirections, project_widely, projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.options import check_direction, check_p
@@ -49,29 +49,75 @@ class Pairs(NamedTuple):
     ends_x: Array | None
 
 
-def couple(px: Array, py: Array, x: Cloud, y: Cloud, y_first: bool = False) -> Pairs:
+def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:
     """Couple `px (slices, ..., n)` with `py (slices, ..., m)` by order.
 
     Equal sizes without weights match rank by rank. Otherwise quantiles are merged exactly: by integer ranks
     where points weigh the same, and by integer masses where they do not, so that nothing drifts in float32.
-    Where a point of each cloud is used up at once, a pair without mass follows; `y_first` decides which of the
-    two points it still holds.
+    Where a point of each cloud is used up at once, a pair with no mass, or with what rounding made of none,
+    follows: of one with the next of the other. `other_side` has it be of the other with the next of the one.
     """
+    ix, iy = _order(px, x), _order(py, y)
     if x.weights is None and y.weights is None:
-        return couple_ranks(px, py)
-    pairs: Pairs = merge_quantiles(stable_order(px), stable_order(py), x, y, y_first)
+        return _match_ranks(ix, iy, px)
+    pairs: Pairs = merge_quantiles(ix, iy, x, y, other_side)
     return pairs
 
 
 def couple_ranks(px: Array, py: Array) -> Pairs:
-    """Couple clouds without weights by order."""
-    xp = namespace(px)
-    n, m = px.shape[-1], py.shape[-1]
-    ix, iy = stable_order(px), stable_order(py)
+    """Couple clouds without weights by order, where ties do not matter."""
+    return _match_ranks(stable_order(px), stable_order(py), px)
+
+
+def _match_ranks(ix: Array, iy: Array, like: Array) -> Pairs:
+    xp = namespace(ix)
+    n, m = ix.shape[-1], iy.shape[-1]
     if n == m:
-        return Pairs(ix, iy, xp.full((1,), 1 / n, dtype=wide_float(px), device=device(px)), None)
-    i, j, mass = rank_pairs(n, m, px)
+        return Pairs(ix, iy, xp.full((1,), 1 / n, dtype=wide_float(like), device=device(like)), None)
+    i, j, mass = rank_pairs(n, m, like)
     return Pairs(xp.take(ix, i, axis=-1), xp.take(iy, j, axis=-1), mass, None)
+
+
+def _order(projections: Array, cloud: Cloud) -> Array:
+    order: Array = (
+        stable_order(projections) if cloud.rounding is None else tied_order(projections, cloud.rounding)
+    )
+    return order
+
+
+tied_order = Operation("tied_order")
+"""tied_order(projections (slices, ..., n), rounding (..., n)) -> (slices, ..., n): the order of every row.
+
+Neighbours that are no further apart than rounding may have put them are a tie, and so is a chain of such; ties
+keep their order. What ties in exact arithmetic is thus a tie whatever the products' order of summation, which
+changes with their shape: the answer depends neither on chunks nor on threads.
+"""
+
+
+def _tied_refusal(projections: Array, rounding: Array) -> str | None:
+    refusal = rows_refusal(projections)
+    if refusal is None and (projections.dtype != np.float64 or rounding.shape[:-1] != projections.shape[1:-1]):
+        refusal = "it takes float64, and roundings for each place of the batch"
+    return refusal
+
+
+@tied_order.row("numba", _tied_refusal)
+def _tied_order_numba(projections: Array, rounding: Array) -> Array:
+    from orthoslice.kernels.numba.ties import order_with_ties
+
+    n = projections.shape[-1]
+    return order_with_ties(projections.reshape(-1, n), rounding.reshape(-1, n)).reshape(projections.shape)
+
+
+@tied_order.row("reference", lambda *_: None)
+def _tied_order(projections: Array, rounding: Array) -> Array:
+    xp, n = namespace(projections), projections.shape[-1]
+    order = stable_order(projections)
+    ordered = xp.take_along_axis(projections, order, axis=-1)
+    reach = xp.take_along_axis(xp.broadcast_to(rounding, projections.shape), order, axis=-1)
+    apart = xp.diff(ordered, axis=-1) > reach[..., :-1] + reach[..., 1:]
+    group = xp.cumulative_sum(xp.astype(apart, order.dtype), axis=-1, include_initial=True)
+    return xp.sort(group * n + order, axis=-1) % n
 
 
 stable_order = Operation("stable_order")
@@ -134,39 +180,45 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 merge_quantiles = Operation("merge_quantiles")
-"""merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, y_first) -> Pairs.
+"""merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, other_side) -> Pairs.
 
-Couples weighted clouds, given the order of their points in every slice.
+Couples weighted clouds, given the order of their points in every slice. `other_side` is as in :func:`couple`.
 """
 
 
 @merge_quantiles.row("numba", lambda ix, *_: rows_refusal(ix))
-def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
+def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     from orthoslice.kernels.numba.weighted import merge_orders
 
     lead, (rows_x, rows_y) = flat_rows(ix, iy)
     mass_x, mass_y = flat_masses(lead, x, y)
-    merged = merge_orders(rows_x, rows_y, mass_x, mass_y, y_first)
+    merged = merge_orders(rows_x, rows_y, mass_x, mass_y, meeting_slack(x, y) if other_side else None)
     return Pairs(*(a.reshape(*lead, -1) for a in merged))
 
 
 @merge_quantiles.row("reference", lambda *_: None)
-def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
+def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     xp = namespace(ix)
     total = _total_mass(x.points)
     ends = [_ends(order, integer_masses(cloud)) for order, cloud in ((ix, x), (iy, y))]
     batch = np.broadcast_shapes(tuple(ends[0].shape[:-1]), tuple(ends[1].shape[:-1]))
     ends = [xp.broadcast_to(e, (*batch, e.shape[-1])) for e in ends]
     ix, iy = (xp.broadcast_to(i, (*batch, i.shape[-1])) for i in (ix, iy))
-    both = xp.concat(ends[::-1] if y_first else ends, axis=-1)
+    both = xp.concat(ends, axis=-1)
     order = xp.argsort(both, axis=-1, stable=True)
     merged = xp.take_along_axis(both, order, axis=-1)
-    ends_x = order >= y.n if y_first else order < x.n
+    ends_x = order < x.n
+    first = xp.zeros_like(merged[..., :1])
+    masses = xp.diff(merged, axis=-1, prepend=first)
+    if other_side:
+        meeting = xp.cumulative_sum(xp.astype(masses > meeting_slack(x, y), ix.dtype), axis=-1)
+        # A stable sort of everything turned round turns round what is equal: points that end together.
+        turned = xp.argsort(xp.flip(meeting, axis=-1), axis=-1, stable=True)
+        ends_x = xp.take_along_axis(xp.flip(ends_x, axis=-1), turned, axis=-1)
     # Before pair k as many points of each cloud were used up as have their end among the first k.
     used_x = xp.cumulative_sum(xp.astype(ends_x, ix.dtype), axis=-1) - xp.astype(ends_x, ix.dtype)
     used_y = xp.cumulative_sum(xp.astype(~ends_x, ix.dtype), axis=-1) - xp.astype(~ends_x, ix.dtype)
-    first = xp.zeros_like(merged[..., :1])
-    mass = xp.astype(xp.diff(merged, axis=-1, prepend=first), wide_float(x.points)) / total
+    mass = xp.astype(masses, wide_float(x.points)) / total
     return Pairs(
         xp.take_along_axis(ix, xp.clip(used_x, 0, x.n - 1), axis=-1),
         xp.take_along_axis(iy, xp.clip(used_y, 0, y.n - 1), axis=-1),
@@ -177,6 +229,16 @@ def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) ->
 
 def _total_mass(like: Array) -> int:
     return 1 << (62 if wide_int(like) == namespace(like).int64 else 30)
+
+
+def meeting_slack(x: Cloud, y: Cloud) -> int:
+    """How far apart the ends of points may be, in units of mass, that would meet if weights were not rounded.
+
+    A weight is off by its own rounding and by a unit. It is far less than what points weigh on average.
+    """
+    total = _total_mass(x.points)
+    rounded = 4 * float(namespace(x.points).finfo(wide_float(x.points)).eps) * total
+    return min(int(rounded) + x.n + y.n, total // (8 * max(x.n, y.n)))
 
 
 def integer_masses(cloud: Cloud) -> Array:
@@ -234,16 +296,19 @@ def _ends(order: Array, mass: Array) -> Array:
     return xp.cumulative_sum(xp.take_along_axis(xp.broadcast_to(mass, order.shape), order, axis=-1), axis=-1)
 
 
-def canonical_order(points: Array) -> Array:
-    """Lexicographic order of the points of every cloud, `(..., n)`.
+def canonical_order(cloud: Cloud) -> Array:
+    """Lexicographic order of the points of every cloud, `(..., n)`; equal points are in order of their weights.
 
     A stable sort of points in this order breaks ties by coordinates, so that the coupling depends on the
     points and not on the order of their rows.
     """
-    xp = namespace(points)
-    n, dim = points.shape[-2:]
-    order = lexsort_rows(xp.reshape(detach(points), (-1, n, dim)))
-    return xp.reshape(order, points.shape[:-1])
+    xp = namespace(cloud.points)
+    points, by_weight = detach(cloud.points), None
+    if cloud.weights is not None:
+        by_weight = xp.argsort(detach(cloud.weights), axis=-1, stable=True)
+        points = gather_points(points, by_weight)
+    order = xp.reshape(lexsort_rows(xp.reshape(points, (-1, cloud.n, cloud.dim))), points.shape[:-1])
+    return order if by_weight is None else xp.take_along_axis(by_weight, order, axis=-1)
 
 
 def gather_points(points: Array, index: Array) -> Array:
@@ -357,9 +422,10 @@ def induced_coupling(
             f"got shapes {tuple(cloud_x.points.shape)} and {tuple(cloud_y.points.shape)}."
         )
     xp = namespace(cloud_x.points)
-    theta = DenseDirections(check_direction(direction, cloud_x))
-    orders, sorted_clouds = zip(*(in_canonical_order(c) for c in (cloud_x, cloud_y)), strict=True)
-    px, py = (theta.project(detach(c.points), slice(0, 1)) for c in sorted_clouds)
+    row = check_direction(direction, cloud_x)
+    theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))
+    orders, sorted_clouds = zip(*(ready_for_ties(c) for c in (cloud_x, cloud_y)), strict=True)
+    px, py = (project_widely(theta, detach(c.points), slice(0, 1)) for c in sorted_clouds)
     pairs = couple(px, py, *sorted_clouds)
     pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))
     ix, iy = (xp.take(o, i[0, :]) for o, i in zip(orders, (pairs.ix, pairs.iy), strict=True))
@@ -385,9 +451,25 @@ def unreadable_nan(*arrays: Array | None) -> Array | float:
 def in_canonical_order(cloud: Cloud) -> tuple[Array, Cloud]:
     """The canonical order of a cloud, and the cloud in that order."""
     xp = namespace(cloud.points)
-    order = canonical_order(cloud.points)
+    order = canonical_order(cloud)
     points = gather_points(cloud.points, order)
     weights = cloud.weights
     if weights is not None:
         weights = xp.take_along_axis(weights, order, axis=-1)
     return order, Cloud(points, weights)
+
+
+def ready_for_ties(cloud: Cloud) -> tuple[Array, Cloud]:
+    """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
+
+    A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
+    it is taken; a few more allow for transforms. In float32 as much would tie many neighbours that are not
+    equal: there only equal numbers tie.
+    """
+    order, cloud = in_canonical_order(cloud)
+    xp, points = namespace(cloud.points), detach(cloud.points)
+    dtype = projection_dtype(points)
+    if dtype != xp.float64:
+        return order, cloud
+    length = xp.linalg.vector_norm(xp.astype(points, dtype), axis=-1)
+    return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * length)

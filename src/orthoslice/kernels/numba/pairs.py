@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, one pair after the other: pairs x dim is never held.
 
-The plain reference is that of `price_in_space` in `orthoslice.costs.pricing`. Differences are taken in
+The plain reference is that of `price_in_space` in `orthoslice.costs.space`. Differences are taken in
 float64, before anything is squared: points close to each other lose no digits, and equal ones cost exactly 0.
 """
 
@@ -77,6 +77,23 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
 
 
 @compiled
+def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_scores: Any) -> None:
+    """As :func:`pair_costs` where every point is in one pair of each slice, and all pairs carry the same mass.
+
+    Points of x are taken in the order in which they lie in memory: only those of y are fetched from anywhere.
+    """
+    n = ix.shape[1]
+    partner = np.empty(n, dtype=np.int64)
+    for s in range(ix.shape[0]):
+        for k in range(n):
+            partner[ix[s, k]] = iy[s, k]
+        total = 0.0
+        for i in range(n):
+            total += _power(_square(x, y, i, partner[i]), p)
+        out_scores[s] = mass * total
+
+
+@compiled
 def pair_gradients(
     x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores: Any, gx: Any, gy: Any
 ) -> None:
@@ -122,7 +139,8 @@ def price_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Scores `(slices,)` of couplings, and the gradients of their sum by x and by y as far as wanted.
 
-    As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout; one mass may stand for all.
+    As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout. A single mass stands for all pairs
+    of a matching, in which every point is in one pair of each slice.
 
     Examples
     --------
@@ -131,8 +149,11 @@ def price_pairs(
     (array([9.]), (array([[0., 6.]]),))
     """
     x, y, ix, iy = (np.ascontiguousarray(a) for a in (x, y, ix, iy))
-    mass = np.full(ix.shape[1], mass.item()) if mass.size == 1 else np.ascontiguousarray(mass)
     scores = np.empty(ix.shape[0])
+    if mass.size == 1 and not any(wanted):
+        match_costs(x, y, ix, iy, mass.item(), float(p), scores)
+        return scores, ()
+    mass = np.full(ix.shape[1], mass.item()) if mass.size == 1 else np.ascontiguousarray(mass)
     if not any(wanted):
         pair_costs(x, y, ix, iy, mass, float(p), scores)
         return scores, ()
