@@ -47,8 +47,8 @@ weighted_slopes = Operation("weighted_slopes")
 """weighted_slopes(px, py, x, y, p, factor, other_side, wanted) -> scores, slopes, gradients by weights.
 
 `factor` times the costs on the line of weighted clouds, their derivatives by all projections if either of the
-first two is wanted, and the gradients of the scores' sum by the weights, as far as wanted. `other_side` is as in
-:func:`couple`.
+first two is wanted, and the gradients of the scores' sum by the weights, as far as wanted. `other_side` is as
+in :func:`couple`.
 """
 
 

@@ -33,8 +33,8 @@ _LONGEST_PACKED = 1 << 12
 # Exchanges a number beyond which a row is too crowded for its leading bits.
 _EXCHANGES = 4
 
-# Longer runs of close numbers are sorted by radix.
-_LONGEST_INSERTED = 32
+# Longer rows, and longer runs of close numbers, are sorted by radix.
+_LONGEST_INSERTED = 48
 
 _TOP = np.uint32(1 << 31)
 _INDEX = np.uint64((1 << 32) - 1)
@@ -46,7 +46,14 @@ _SMALLEST = 2.0**-148
 
 @compiled
 def _pack(words: Any, packed: Any, starts: Any) -> None:
-    """Keys in the order of the float32 numbers whose bits are given, above their indices; counts digits."""
+    """Keys in the order of the float32 numbers whose bits are given, above their indices.
+
+    Counts their digits where they are too many to be inserted.
+    """
+    if words.size <= _LONGEST_INSERTED:
+        for k in range(words.size):
+            packed[k] = (np.uint64(as_key(words[k], _TOP)) << np.uint64(32)) | np.uint64(k)
+        return
     w = np.uint64(WIDE_BITS if starts.shape[1] == 1 << WIDE_BITS else NARROW_BITS)
     mask, digits = np.uint64(starts.shape[1] - 1), starts.shape[0]
     shift = np.uint64(64) - w - w
@@ -64,7 +71,7 @@ def _pack(words: Any, packed: Any, starts: Any) -> None:
 @compiled
 def _settle(packed: Any) -> Any:
     """Insert every word among those before it; False where that takes too long."""
-    left = _EXCHANGES * packed.size
+    left = (_LONGEST_INSERTED if packed.size <= _LONGEST_INSERTED else _EXCHANGES) * packed.size
     for k in range(1, packed.size):
         word, place = packed[k], k
         while place > 0 and packed[place - 1] > word:
@@ -81,7 +88,7 @@ def _settle(packed: Any) -> Any:
 def _order_packed(words: Any, packed: Any, spare: Any, starts: Any, order: Any) -> Any:
     """Sort bits of float32 numbers in place and say where they came from; False where they are too crowded."""
     _pack(words, packed, starts)
-    ordered = sort_packed(packed, spare, starts)
+    ordered = packed if words.size <= _LONGEST_INSERTED else sort_packed(packed, spare, starts)
     if not _settle(ordered):
         return False
     for k in range(words.size):
