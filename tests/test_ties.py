@@ -178,7 +178,7 @@ def test_tied_order_of_batches(rng: np.random.Generator) -> None:
 def test_weight_gradients_at_equal_weights_are_two_sided(
     distance: Any, n: int, rng: np.random.Generator
 ) -> None:
-    """Where ends of points meet the value has a kink; the answer is the mean slope, as of finite differences."""
+    """Where ends of points meet the value has a kink; the gradient is the mean slope, as of finite steps."""
     torch = pytest.importorskip("torch")
     step = 1e-4
     for m in range(2, 9):

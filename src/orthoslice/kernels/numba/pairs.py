@@ -85,8 +85,8 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
 def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_scores: Any) -> None:
     """As :func:`pair_costs` where every point is in one pair of each slice, and all pairs carry the same mass.
 
-    Points of x are taken in the order in which they lie in memory, a few at a time for several slices: these are
-    made float64 once, and only those of y are fetched from anywhere.
+    Points of x are taken in the order in which they lie in memory, a few at a time for several slices: these
+    are made float64 once, and only those of y are fetched from anywhere.
     """
     slices, n = ix.shape
     partner = np.empty((min(slices, _TILE), n), dtype=np.uint32)
