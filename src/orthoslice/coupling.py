@@ -101,7 +101,7 @@ def _tied_refusal(projections: Array, rounding: Array) -> str | None:
     return refusal
 
 
-@tied_order.row("numba", _tied_refusal)
+@tied_order.implementation("numba", _tied_refusal)
 def _tied_order_numba(projections: Array, rounding: Array) -> Array:
     from orthoslice.kernels.numba.ties import order_with_ties
 
@@ -109,7 +109,7 @@ def _tied_order_numba(projections: Array, rounding: Array) -> Array:
     return order_with_ties(projections.reshape(-1, n), rounding.reshape(-1, n)).reshape(projections.shape)
 
 
-@tied_order.row("reference", lambda *_: None)
+@tied_order.implementation("reference", lambda *_: None)
 def _tied_order(projections: Array, rounding: Array) -> Array:
     xp, n = namespace(projections), projections.shape[-1]
     order = stable_order(projections)
@@ -130,7 +130,7 @@ def _order_refusal(projections: Array) -> str | None:
     return rows_refusal(projections)
 
 
-@stable_order.row("numba", _order_refusal)
+@stable_order.implementation("numba", _order_refusal)
 def _stable_order_numba(projections: Array) -> Array:
     from orthoslice.kernels.numba.sliced import order_projections
 
@@ -143,7 +143,7 @@ def _order_cuda_refusal(projections: Array) -> str | None:
     return cuda_refusal(projections)
 
 
-@stable_order.row("cuda", _order_cuda_refusal)
+@stable_order.implementation("cuda", _order_cuda_refusal)
 def _stable_order_cuda(projections: Array) -> Array:
     from orthoslice.kernels.cuda.rows import sort_rows
 
@@ -153,7 +153,7 @@ def _stable_order_cuda(projections: Array) -> Array:
     )
 
 
-@stable_order.row("reference", lambda _: None)
+@stable_order.implementation("reference", lambda _: None)
 def _stable_order(projections: Array) -> Array:
     return namespace(projections).argsort(projections, axis=-1, stable=True)
 
@@ -186,7 +186,7 @@ Couples weighted clouds, given the order of their points in every slice. `other_
 """
 
 
-@merge_quantiles.row("numba", lambda ix, *_: rows_refusal(ix))
+@merge_quantiles.implementation("numba", lambda ix, *_: rows_refusal(ix))
 def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     from orthoslice.kernels.numba.weighted import merge_orders
 
@@ -196,7 +196,7 @@ def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side:
     return Pairs(*(a.reshape(*lead, -1) for a in merged))
 
 
-@merge_quantiles.row("reference", lambda *_: None)
+@merge_quantiles.implementation("reference", lambda *_: None)
 def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     xp = namespace(ix)
     total = _total_mass(x.points)

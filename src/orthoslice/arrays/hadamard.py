@@ -15,7 +15,7 @@ walsh_hadamard = Operation("walsh_hadamard")
 """walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
 
 
-@walsh_hadamard.row("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
+@walsh_hadamard.implementation("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
 def _walsh_hadamard_numba(rows: Array) -> Array:
     from orthoslice.kernels.numba.hadamard import walsh_hadamard_rows
 
@@ -24,7 +24,7 @@ def _walsh_hadamard_numba(rows: Array) -> Array:
     return from_host(image, rows)
 
 
-@walsh_hadamard.row("reference", lambda rows: None)
+@walsh_hadamard.implementation("reference", lambda rows: None)
 def _walsh_hadamard(rows: Array) -> Array:
     xp = namespace(rows)
     shape, dim = rows.shape, rows.shape[-1]
@@ -70,21 +70,21 @@ by indices.
 """
 
 
-@hadamard_project.row("numba", _hadamard_refusal)
+@hadamard_project.implementation("numba", _hadamard_refusal)
 def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
     from orthoslice.kernels.numba.hadamard import project_on_blocks
 
     return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts), points)
 
 
-@hadamard_project.row("triton", _hadamard_triton_refusal)
+@hadamard_project.implementation("triton", _hadamard_triton_refusal)
 def _hadamard_project_triton(points: Array, signs: Array, parts: list[tuple[int, slice]]) -> Array:
     from orthoslice.kernels.triton.hadamard import project_on_run
 
     return project_on_run(points, signs, parts)
 
 
-@hadamard_project.row("reference", lambda *_: None)
+@hadamard_project.implementation("reference", lambda *_: None)
 def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]]) -> Array:
     xp = namespace(points)
     n, dim = points.shape
@@ -106,21 +106,21 @@ The transpose of :func:`hadamard_project`.
 """
 
 
-@hadamard_adjoint.row("numba", _hadamard_refusal)
+@hadamard_adjoint.implementation("numba", _hadamard_refusal)
 def _hadamard_adjoint_numba(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
     from orthoslice.kernels.numba.hadamard import carry_back_from_blocks
 
     return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim), slopes)
 
 
-@hadamard_adjoint.row("triton", _hadamard_triton_refusal)
+@hadamard_adjoint.implementation("triton", _hadamard_triton_refusal)
 def _hadamard_adjoint_triton(slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int) -> Array:
     from orthoslice.kernels.triton.hadamard import carry_back_from_run
 
     return carry_back_from_run(slopes, signs, parts, dim)
 
 
-@hadamard_adjoint.row("reference", lambda *_: None)
+@hadamard_adjoint.implementation("reference", lambda *_: None)
 def _hadamard_adjoint(slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int) -> Array:
     place = namespace(slopes).arange(signs.shape[-1], device=device(slopes))
     total, used = 0, 0

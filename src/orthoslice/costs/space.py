@@ -46,7 +46,7 @@ def _space_host_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
     return _space_refusal(x, y, *rest) or host_refusal(x.points, y.points)
 
 
-@price_in_space.row("numba", _space_host_refusal)
+@price_in_space.implementation("numba", _space_host_refusal)
 def _price_in_space_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.numba.pairs import price_pairs
 
@@ -59,7 +59,7 @@ def _space_triton_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
     return _space_refusal(x, y, *rest) or triton_refusal(x.points, y.points, dtypes=("float32", "float64"))
 
 
-@price_in_space.row("triton", _space_triton_refusal)
+@price_in_space.implementation("triton", _space_triton_refusal)
 def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.triton.pairs import price_matches
 
@@ -67,7 +67,7 @@ def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: W
     return scores, gradients
 
 
-@price_in_space.row("reference", lambda *_: None)
+@price_in_space.implementation("reference", lambda *_: None)
 def _price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     # A few slices at a time, as many as a core's cache holds.
     xp = namespace(x.points)

@@ -52,7 +52,7 @@ in :func:`couple`.
 """
 
 
-@weighted_slopes.row("numba", lambda px, *_: rows_refusal(px))
+@weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px))
 def _weighted_slopes_numba(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
@@ -72,7 +72,7 @@ def _weighted_slopes_numba(
     )
 
 
-@weighted_slopes.row("reference", lambda *_: None)
+@weighted_slopes.implementation("reference", lambda *_: None)
 def _weighted_slopes(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:

@@ -148,7 +148,7 @@ def test_equal_clouds_cost_nothing(rng):
 
 @pytest.mark.parametrize("distance", [osl.sliced_wasserstein, osl.projected_wasserstein])
 def test_public_calls_take_the_kernels(distance, rng):
-    """The rows are the ones that run, and weights that repeat points are those points repeated."""
+    """The kernels are what runs, and weights that repeat points are those points repeated."""
     x, y = rng.normal(size=(90, 3)), rng.normal(size=(70, 3)) + 0.5
     counts = rng.integers(0, 4, size=90)
     operation = weighted_slopes if distance is osl.sliced_wasserstein else coupling.merge_quantiles
