@@ -10,7 +10,8 @@ from helpers import Backend, unit_rows, weights
 
 import orthoslice as osl
 from orthoslice.cloud import make_clouds
-from orthoslice.coupling import meeting_slack, tied_order, with_masses
+from orthoslice.coupling import meeting_slack, with_masses
+from orthoslice.orders import tied_order
 
 DIAGONALS = np.array([[1, 1], [1, -1], [2, 1]]) / np.sqrt([[2.0], [2.0], [5.0]])
 

@@ -36,7 +36,7 @@ class Cloud:
     """The weights as integers, where they were worked out: see :func:`orthoslice.coupling.with_masses`."""
     rounding: Array | None = None
     """How far off the projection of each point may be, where ties count: see
-    :func:`orthoslice.coupling.ready_for_ties`."""
+    :func:`orthoslice.orders.ready_for_ties`."""
 
     @property
     def n(self) -> int:

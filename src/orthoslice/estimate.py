@@ -32,9 +32,10 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout, degrees_of_freedom, mean_and_stderr, student_quantile
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
-from orthoslice.coupling import gather_points, in_canonical_order, ready_for_ties, unreadable_nan, with_masses
+from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.result import Estimate, register_estimates, root
 from orthoslice.scores import Score

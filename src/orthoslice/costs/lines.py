@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from orthoslice.arrays import Array, Operation, namespace, scatter_add, wide_float
-from orthoslice.coupling import Pairs, couple_ranks, flat_index, rank_pairs
+from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.orders import flat_index
 
 
 def powered(difference: Array, p: float) -> Array:

@@ -20,8 +20,9 @@ from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Priced
 from orthoslice.costs.lines import weigh
 from orthoslice.costs.weighted import weight_gradients
-from orthoslice.coupling import Pairs, flat_index, gather_points, powered_norm
+from orthoslice.coupling import Pairs, powered_norm
 from orthoslice.kernels import triton_refusal
+from orthoslice.orders import flat_index, gather_points
 
 # About the size of a core's cache: larger gathers are slower, not faster.
 _GATHER_ITEMS = 1 << 18

@@ -4,7 +4,7 @@ Numbers are rounded to float32 and sorted. Short rows are sorted by their leadin
 with its index, which leaves few neighbours in disorder; those are exchanged. Only numbers that are next to each
 other there, to the accuracy of float32, are looked up in full and put in order by all their digits.
 
-The plain reference is that of `tied_order` in `orthoslice.coupling`.
+The plain reference is that of `tied_order` in `orthoslice.orders`.
 """
 
 from __future__ import annotations
