@@ -136,7 +136,10 @@ def ready_for_ties(cloud: Cloud) -> tuple[Array, Cloud]:
     dtype = projection_dtype(points)
     if dtype != xp.float64:
         return order, cloud
-    length = xp.linalg.vector_norm(xp.astype(points, dtype), axis=-1)
+    largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), dtype)
+    # Coordinates may be of a size whose square has no place in the type.
+    unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
     return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * length)
 
 
