@@ -12,6 +12,7 @@ from helpers import weights
 
 import orthoslice as osl
 from orthoslice.arrays.operations import Operation
+from orthoslice.costs.space import price_in_space
 
 DISTANCES = [osl.sliced_wasserstein, osl.projected_wasserstein]
 
@@ -163,15 +164,47 @@ def test_distance_intervals_are_not_negative() -> None:
     assert isinstance(est.distance, np.floating)
 
 
-def test_forced_rows_do_not_fall_back() -> None:
+def test_forced_implementations_do_not_fall_back() -> None:
     operation = Operation("thing")
-    operation.row("fast", lambda v: None if v > 0 else "it takes positive numbers")(lambda v: ("fast", v))
-    operation.row("reference", lambda _: None)(lambda v: ("reference", v))
+    operation.implementation("fast", lambda v: None if v > 0 else "it takes positive numbers")(
+        lambda v: ("fast", v)
+    )
+    operation.implementation("reference", lambda _: None)(lambda v: ("reference", v))
     assert operation(1) == ("fast", 1)
     assert operation(-1) == ("reference", -1)
     with operation.using("reference"):
         assert operation(1) == ("reference", 1)
     with operation.using("fast"), pytest.raises(TypeError, match="it takes positive numbers"):
         operation(-1)
-    with pytest.raises(ValueError, match="has rows"), operation.using("other"):
+    with pytest.raises(ValueError, match="has the implementations"), operation.using("other"):
         pass
+
+
+def test_implementations_from_outside_go_ahead_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added last, they would never be asked: the reference takes everything."""
+    x, y, theta = np.array([[0.0], [2.0]]), np.array([[1.0], [5.0]]), np.array([[1.0]])
+    expected = osl.projected_wasserstein(x, y, directions=theta).value
+    # A copy, so that what is added here is gone afterwards.
+    monkeypatch.setattr(price_in_space, "_implementations", list(price_in_space._implementations))
+    calls = []
+
+    def few_points(x: Any, *_: Any) -> str | None:
+        return None if x.n < 3 else "it takes one or two points"
+
+    @price_in_space.implementation("outside", few_points, before=price_in_space.names[0])
+    def price(x: Any, y: Any, p: float, pairs: Any, wanted: Any) -> Any:
+        calls.append(x.n)
+        with price_in_space.using("reference"):
+            return price_in_space(x, y, p, pairs, wanted)
+
+    assert price_in_space.names[0] == "outside"
+    assert osl.projected_wasserstein(x, y, directions=theta).value == expected
+    assert calls == [2]
+    osl.projected_wasserstein(np.r_[x, x], np.r_[y, y], directions=theta)
+    assert calls == [2], "refused, and the next was asked"
+    price_in_space.implementation("late", few_points, before="reference")(price)
+    assert price_in_space.names[-2:] == ["late", "reference"]
+    with pytest.raises(ValueError, match="already"):
+        price_in_space.implementation("late", few_points)
+    with pytest.raises(ValueError, match="'nobody'"):
+        price_in_space.implementation("later", few_points, before="nobody")

@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 import orthoslice as osl
 from orthoslice import result
 from orthoslice.cloud import Cloud
-from orthoslice.costs.pricing import mean_power
+from orthoslice.costs.pools import mean_power
 from orthoslice.datasets import digits
 from orthoslice.trust import typical_cost
 

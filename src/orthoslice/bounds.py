@@ -10,11 +10,12 @@ import numpy as np
 
 from orthoslice.arrays import RNG, to_numpy
 from orthoslice.cloud import Cloud, host_clouds, make_clouds
-from orthoslice.costs.pricing import mean_shortening
-from orthoslice.coupling import Coupling, in_canonical_order, induced_coupling
+from orthoslice.costs.pools import mean_shortening
+from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.directions import Given
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.options import check_directions
+from orthoslice.orders import in_canonical_order
 from orthoslice.result import Estimate
 
 

@@ -35,6 +35,9 @@ class Cloud:
     """The largest magnitude of a coordinate, where it was looked up."""
     masses: Array | None = None
     """The weights as integers, where they were worked out: see :func:`orthoslice.coupling.with_masses`."""
+    rounding: Array | None = None
+    """How far off the projection of each point may be, where ties count: see
+    :func:`orthoslice.orders.ready_for_ties`."""
 
     @property
     def n(self) -> int:

@@ -88,14 +88,14 @@ def _far_centre_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
     return cuda_refusal(points)
 
 
-@far_centre.row("cuda", _far_centre_refusal)
+@far_centre.implementation("cuda", _far_centre_refusal)
 def _far_centre_cuda(points: Array, axis: tuple[int, ...]) -> Array:
     from orthoslice.kernels.cuda import rows
 
     return rows.far_centre(points)
 
 
-@far_centre.row("reference", lambda *_: None)
+@far_centre.implementation("reference", lambda *_: None)
 def _far_centre(points: Array, axis: tuple[int, ...]) -> Array:
     xp = namespace(points)
     low, high = (f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max))

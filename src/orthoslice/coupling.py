@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,6 @@ from orthoslice.arrays import (
     detach,
     device,
     is_readable,
-    lexsort_rows,
     namespace,
     to_numpy,
     wide_float,
@@ -23,13 +21,10 @@ from orthoslice.arrays import (
 )
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import times_power, unit_scale
-from orthoslice.directions.base import DenseDirections
+from orthoslice.directions.base import DenseDirections, project_widely, projection_dtype
 from orthoslice.kernels import rows_refusal
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.options import check_direction, check_p
-
-# Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
-_SHORTEST_RADIX = 64
+from orthoslice.orders import gather_points, order_points, ready_for_ties, stable_order
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
@@ -49,67 +44,33 @@ class Pairs(NamedTuple):
     ends_x: Array | None
 
 
-def couple(px: Array, py: Array, x: Cloud, y: Cloud, y_first: bool = False) -> Pairs:
+def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:
     """Couple `px (slices, ..., n)` with `py (slices, ..., m)` by order.
 
     Equal sizes without weights match rank by rank. Otherwise quantiles are merged exactly: by integer ranks
     where points weigh the same, and by integer masses where they do not, so that nothing drifts in float32.
-    Where a point of each cloud is used up at once, a pair without mass follows; `y_first` decides which of the
-    two points it still holds.
+    Where a point of each cloud is used up at once, a pair with no mass, or with what rounding made of none,
+    follows: of one with the next of the other. `other_side` has it be of the other with the next of the one.
     """
+    ix, iy = order_points(px, x), order_points(py, y)
     if x.weights is None and y.weights is None:
-        return couple_ranks(px, py)
-    pairs: Pairs = merge_quantiles(stable_order(px), stable_order(py), x, y, y_first)
+        return _match_ranks(ix, iy, px)
+    pairs: Pairs = merge_quantiles(ix, iy, x, y, other_side)
     return pairs
 
 
 def couple_ranks(px: Array, py: Array) -> Pairs:
-    """Couple clouds without weights by order."""
-    xp = namespace(px)
-    n, m = px.shape[-1], py.shape[-1]
-    ix, iy = stable_order(px), stable_order(py)
+    """Couple clouds without weights by order, where ties do not matter."""
+    return _match_ranks(stable_order(px), stable_order(py), px)
+
+
+def _match_ranks(ix: Array, iy: Array, like: Array) -> Pairs:
+    xp = namespace(ix)
+    n, m = ix.shape[-1], iy.shape[-1]
     if n == m:
-        return Pairs(ix, iy, xp.full((1,), 1 / n, dtype=wide_float(px), device=device(px)), None)
-    i, j, mass = rank_pairs(n, m, px)
+        return Pairs(ix, iy, xp.full((1,), 1 / n, dtype=wide_float(like), device=device(like)), None)
+    i, j, mass = rank_pairs(n, m, like)
     return Pairs(xp.take(ix, i, axis=-1), xp.take(iy, j, axis=-1), mass, None)
-
-
-stable_order = Operation("stable_order")
-"""stable_order(projections (..., n)) -> (..., n): the order of every row; equal numbers keep theirs."""
-
-
-def _order_refusal(projections: Array) -> str | None:
-    if projections.shape[-1] < _SHORTEST_RADIX:
-        return "it takes longer rows"
-    return rows_refusal(projections)
-
-
-@stable_order.row("numba", _order_refusal)
-def _stable_order_numba(projections: Array) -> Array:
-    from orthoslice.kernels.numba.sliced import order_projections
-
-    return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
-
-
-def _order_cuda_refusal(projections: Array) -> str | None:
-    if projections.shape[-1] > LONGEST_CUDA_ROW:
-        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
-    return cuda_refusal(projections)
-
-
-@stable_order.row("cuda", _order_cuda_refusal)
-def _stable_order_cuda(projections: Array) -> Array:
-    from orthoslice.kernels.cuda.rows import sort_rows
-
-    flat = projections.reshape(-1, projections.shape[-1])
-    return namespace(projections).astype(
-        sort_rows(flat, True).places.reshape(projections.shape), wide_int(flat)
-    )
-
-
-@stable_order.row("reference", lambda _: None)
-def _stable_order(projections: Array) -> Array:
-    return namespace(projections).argsort(projections, axis=-1, stable=True)
 
 
 def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
@@ -134,39 +95,45 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 merge_quantiles = Operation("merge_quantiles")
-"""merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, y_first) -> Pairs.
+"""merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, other_side) -> Pairs.
 
-Couples weighted clouds, given the order of their points in every slice.
+Couples weighted clouds, given the order of their points in every slice. `other_side` is as in :func:`couple`.
 """
 
 
-@merge_quantiles.row("numba", lambda ix, *_: rows_refusal(ix))
-def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
+@merge_quantiles.implementation("numba", lambda ix, *_: rows_refusal(ix))
+def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     from orthoslice.kernels.numba.weighted import merge_orders
 
     lead, (rows_x, rows_y) = flat_rows(ix, iy)
     mass_x, mass_y = flat_masses(lead, x, y)
-    merged = merge_orders(rows_x, rows_y, mass_x, mass_y, y_first)
+    merged = merge_orders(rows_x, rows_y, mass_x, mass_y, meeting_slack(x, y) if other_side else None)
     return Pairs(*(a.reshape(*lead, -1) for a in merged))
 
 
-@merge_quantiles.row("reference", lambda *_: None)
-def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) -> Pairs:
+@merge_quantiles.implementation("reference", lambda *_: None)
+def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     xp = namespace(ix)
     total = _total_mass(x.points)
     ends = [_ends(order, integer_masses(cloud)) for order, cloud in ((ix, x), (iy, y))]
     batch = np.broadcast_shapes(tuple(ends[0].shape[:-1]), tuple(ends[1].shape[:-1]))
     ends = [xp.broadcast_to(e, (*batch, e.shape[-1])) for e in ends]
     ix, iy = (xp.broadcast_to(i, (*batch, i.shape[-1])) for i in (ix, iy))
-    both = xp.concat(ends[::-1] if y_first else ends, axis=-1)
+    both = xp.concat(ends, axis=-1)
     order = xp.argsort(both, axis=-1, stable=True)
     merged = xp.take_along_axis(both, order, axis=-1)
-    ends_x = order >= y.n if y_first else order < x.n
+    ends_x = order < x.n
+    first = xp.zeros_like(merged[..., :1])
+    masses = xp.diff(merged, axis=-1, prepend=first)
+    if other_side:
+        meeting = xp.cumulative_sum(xp.astype(masses > meeting_slack(x, y), ix.dtype), axis=-1)
+        # A stable sort of everything turned round turns round what is equal: points that end together.
+        turned = xp.argsort(xp.flip(meeting, axis=-1), axis=-1, stable=True)
+        ends_x = xp.take_along_axis(xp.flip(ends_x, axis=-1), turned, axis=-1)
     # Before pair k as many points of each cloud were used up as have their end among the first k.
     used_x = xp.cumulative_sum(xp.astype(ends_x, ix.dtype), axis=-1) - xp.astype(ends_x, ix.dtype)
     used_y = xp.cumulative_sum(xp.astype(~ends_x, ix.dtype), axis=-1) - xp.astype(~ends_x, ix.dtype)
-    first = xp.zeros_like(merged[..., :1])
-    mass = xp.astype(xp.diff(merged, axis=-1, prepend=first), wide_float(x.points)) / total
+    mass = xp.astype(masses, wide_float(x.points)) / total
     return Pairs(
         xp.take_along_axis(ix, xp.clip(used_x, 0, x.n - 1), axis=-1),
         xp.take_along_axis(iy, xp.clip(used_y, 0, y.n - 1), axis=-1),
@@ -177,6 +144,16 @@ def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, y_first: bool) ->
 
 def _total_mass(like: Array) -> int:
     return 1 << (62 if wide_int(like) == namespace(like).int64 else 30)
+
+
+def meeting_slack(x: Cloud, y: Cloud) -> int:
+    """How far apart the ends of points may be, in units of mass, that would meet if weights were not rounded.
+
+    A weight is off by its own rounding and by a unit. It is far less than what points weigh on average.
+    """
+    total = _total_mass(x.points)
+    rounded = 4 * float(namespace(x.points).finfo(wide_float(x.points)).eps) * total
+    return min(int(rounded) + x.n + y.n, total // (8 * max(x.n, y.n)))
 
 
 def integer_masses(cloud: Cloud) -> Array:
@@ -232,36 +209,6 @@ def _ends(order: Array, mass: Array) -> Array:
     """Cumulative masses in the order of every slice."""
     xp = namespace(order)
     return xp.cumulative_sum(xp.take_along_axis(xp.broadcast_to(mass, order.shape), order, axis=-1), axis=-1)
-
-
-def canonical_order(points: Array) -> Array:
-    """Lexicographic order of the points of every cloud, `(..., n)`.
-
-    A stable sort of points in this order breaks ties by coordinates, so that the coupling depends on the
-    points and not on the order of their rows.
-    """
-    xp = namespace(points)
-    n, dim = points.shape[-2:]
-    order = lexsort_rows(xp.reshape(detach(points), (-1, n, dim)))
-    return xp.reshape(order, points.shape[:-1])
-
-
-def gather_points(points: Array, index: Array) -> Array:
-    """Points `(..., n, dim)` at `index (slices, ..., pairs)`: `(slices, ..., pairs, dim)`."""
-    xp = namespace(points)
-    n, dim = points.shape[-2:]
-    index_in_all = flat_index(index, tuple(points.shape[:-2]), n)
-    rows = xp.take(xp.reshape(points, (-1, dim)), xp.reshape(index_in_all, (-1,)), axis=0)
-    return xp.reshape(rows, (*index_in_all.shape, dim))
-
-
-def flat_index(index: Array, batch: tuple[int, ...], n: int) -> Array:
-    """Indices into clouds `(*batch, n)` laid end to end, from indices into each."""
-    if not batch:
-        return index
-    xp = namespace(index)
-    offsets = xp.arange(math.prod(batch), dtype=index.dtype, device=device(index)) * n
-    return index + xp.reshape(offsets, (*batch, 1))
 
 
 def powered_norm(difference: Array, p: float) -> Array:
@@ -357,9 +304,10 @@ def induced_coupling(
             f"got shapes {tuple(cloud_x.points.shape)} and {tuple(cloud_y.points.shape)}."
         )
     xp = namespace(cloud_x.points)
-    theta = DenseDirections(check_direction(direction, cloud_x))
-    orders, sorted_clouds = zip(*(in_canonical_order(c) for c in (cloud_x, cloud_y)), strict=True)
-    px, py = (theta.project(detach(c.points), slice(0, 1)) for c in sorted_clouds)
+    row = check_direction(direction, cloud_x)
+    theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))
+    orders, sorted_clouds = zip(*(ready_for_ties(c) for c in (cloud_x, cloud_y)), strict=True)
+    px, py = (project_widely(theta, detach(c.points), slice(0, 1)) for c in sorted_clouds)
     pairs = couple(px, py, *sorted_clouds)
     pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))
     ix, iy = (xp.take(o, i[0, :]) for o, i in zip(orders, (pairs.ix, pairs.iy), strict=True))
@@ -380,14 +328,3 @@ def unreadable_nan(*arrays: Array | None) -> Array | float:
         if array is not None and not is_readable(array):
             total = total + 0 * namespace(array).sum(array)
     return total
-
-
-def in_canonical_order(cloud: Cloud) -> tuple[Array, Cloud]:
-    """The canonical order of a cloud, and the cloud in that order."""
-    xp = namespace(cloud.points)
-    order = canonical_order(cloud.points)
-    points = gather_points(cloud.points, order)
-    weights = cloud.weights
-    if weights is not None:
-        weights = xp.take_along_axis(weights, order, axis=-1)
-    return order, Cloud(points, weights)

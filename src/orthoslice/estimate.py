@@ -32,9 +32,10 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout, degrees_of_freedom, interval_arms, statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
-from orthoslice.coupling import gather_points, in_canonical_order, unreadable_nan, with_masses
+from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.result import Estimate, Subject, register_estimates, root
 from orthoslice.scores import Score
@@ -183,6 +184,9 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     orders: list[Array | None] = [None, None]
     x, y = centred(x, y)
     if request.score.breaks_ties:
+        (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
+    elif is_readable(x.points) and not (x.weights is None and y.weights is None):
+        # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
     x, y = with_masses(x, y)
     parts: list[Array] = []

@@ -26,7 +26,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
-from orthoslice.costs.pricing import Draw, Priced
+from orthoslice.costs.draw import Draw, Priced
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
@@ -136,7 +136,7 @@ class Passes:
         rows = min(self.layout.block_rows, task.drawn_rows)
 
         def draw(sampler: Sampler, purpose: int) -> Directions:
-            size = (task.n_blocks, rows, self.x.dim, self.x.dtype)
+            size = (task.n_blocks, rows, self.x.dim, self.score.directions_dtype(self.x))
             drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
             return drawn
 
@@ -160,7 +160,7 @@ class Passes:
             return scores, gradients
         # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
         only_weights = (False, False, *self.wanted[2:])
-        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(y_first=True), only_weights)[1]
+        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(other_side=True), only_weights)[1]
         n_points = sum(self.wanted[:2])
         halves = tuple((a + b) / 2 for a, b in zip(gradients[n_points:], other, strict=True))
         return scores, (*gradients[:n_points], *halves)

@@ -10,20 +10,15 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orthoslice.arrays import Wanted
+from orthoslice.arrays import DType, Wanted
 from orthoslice.cloud import Cloud
+from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import sliced_scores, sorted_slopes
-from orthoslice.costs.pricing import (
-    Draw,
-    Priced,
-    mean_power,
-    mean_shortening,
-    price_in_pool,
-    price_in_space,
-    price_on_lines,
-    weighted_slopes,
-)
+from orthoslice.costs.pools import mean_power, mean_shortening, price_in_pool
+from orthoslice.costs.space import price_in_space
+from orthoslice.costs.weighted import price_on_lines, weighted_slopes
 from orthoslice.coupling import Pairs, couple
+from orthoslice.directions.base import project_widely, projection_dtype
 
 POOL_ROWS = 32
 """Directions that price each other in `pooled`: enough to average the noise, few enough to be quick."""
@@ -33,7 +28,12 @@ class Score(abc.ABC):
     """How couplings are priced: a frozen, hashable value."""
 
     breaks_ties: ClassVar[bool] = True
+    """Whether the order of tied projections matters; clouds come from `ready_for_ties` then."""
     needs_partner: ClassVar[bool] = False
+
+    def directions_dtype(self, x: Cloud) -> DType:
+        """The floating type in which directions are drawn: where orders decide, the widest at hand."""
+        return projection_dtype(x.points) if self.breaks_ties else x.dtype
 
     def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
         """How many consecutive blocks price each other and so count as one independent observation."""
@@ -62,7 +62,7 @@ class Sliced(Score):
             scores, *slopes = sorted_slopes(px, py, p, factor)
             by_weights = ()
         else:
-            scores, slopes, by_weights = weighted_slopes(px, py, x, y, p, factor, draw.y_first, wanted)
+            scores, slopes, by_weights = weighted_slopes(px, py, x, y, p, factor, draw.other_side, wanted)
         sides = zip(slopes, wanted, strict=False)
         return scores, (*(directions.adjoint(s, draw.rows) for s, want in sides if want), *by_weights)
 
@@ -88,7 +88,7 @@ class Independent(Score):
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         assert draw.partner is not None
         pairs = _coupled(x, y, draw)
-        qx, qy = (draw.partner.project(c.points, draw.rows) for c in (x, y))
+        qx, qy = (project_widely(draw.partner, c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_power(draw.partner.ambient_dim, p)
         return price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted)
 
@@ -148,5 +148,5 @@ COSTS: dict[str, Score] = {
 
 def _coupled(x: Cloud, y: Cloud, draw: Draw) -> Pairs:
     """The couplings that the directions of a pass induce."""
-    px, py = (draw.directions.project(c.points, draw.rows) for c in (x, y))
-    return couple(px, py, x, y, draw.y_first)
+    px, py = (project_widely(draw.directions, c.points, draw.rows) for c in (x, y))
+    return couple(px, py, x, y, draw.other_side)

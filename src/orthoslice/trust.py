@@ -13,7 +13,7 @@ import numpy as np
 
 from orthoslice.arrays import Array, to_numpy
 from orthoslice.cloud import Cloud, shared_batch
-from orthoslice.costs.pricing import mean_power
+from orthoslice.costs.pools import mean_power
 
 Table: TypeAlias = np.ndarray[Any, Any]
 

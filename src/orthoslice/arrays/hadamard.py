@@ -15,7 +15,7 @@ walsh_hadamard = Operation("walsh_hadamard")
 """walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
 
 
-@walsh_hadamard.row("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
+@walsh_hadamard.implementation("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
 def _walsh_hadamard_numba(rows: Array) -> Array:
     from orthoslice.kernels.numba.hadamard import walsh_hadamard_rows
 
@@ -24,7 +24,7 @@ def _walsh_hadamard_numba(rows: Array) -> Array:
     return from_host(image, rows)
 
 
-@walsh_hadamard.row("reference", lambda rows: None)
+@walsh_hadamard.implementation("reference", lambda rows: None)
 def _walsh_hadamard(rows: Array) -> Array:
     xp = namespace(rows)
     shape, dim = rows.shape, rows.shape[-1]
@@ -71,14 +71,14 @@ by indices. The factors D are diagonals of signs or, if `paired`, reflections of
 """
 
 
-@hadamard_project.row("numba", _hadamard_refusal)
+@hadamard_project.implementation("numba", _hadamard_refusal)
 def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool) -> Array:
     from orthoslice.kernels.numba.hadamard import project_on_blocks
 
     return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts, paired), points)
 
 
-@hadamard_project.row("triton", _hadamard_triton_refusal)
+@hadamard_project.implementation("triton", _hadamard_triton_refusal)
 def _hadamard_project_triton(
     points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool
 ) -> Array:
@@ -87,7 +87,7 @@ def _hadamard_project_triton(
     return project_on_run(points, signs, parts, paired)
 
 
-@hadamard_project.row("reference", lambda *_: None)
+@hadamard_project.implementation("reference", lambda *_: None)
 def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]], paired: bool) -> Array:
     xp = namespace(points)
     n, dim = points.shape
@@ -119,7 +119,7 @@ The transpose of :func:`hadamard_project`.
 """
 
 
-@hadamard_adjoint.row("numba", _hadamard_refusal)
+@hadamard_adjoint.implementation("numba", _hadamard_refusal)
 def _hadamard_adjoint_numba(
     slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
 ) -> Array:
@@ -128,7 +128,7 @@ def _hadamard_adjoint_numba(
     return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim, paired), slopes)
 
 
-@hadamard_adjoint.row("triton", _hadamard_triton_refusal)
+@hadamard_adjoint.implementation("triton", _hadamard_triton_refusal)
 def _hadamard_adjoint_triton(
     slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
 ) -> Array:
@@ -137,7 +137,7 @@ def _hadamard_adjoint_triton(
     return carry_back_from_run(slopes, signs, parts, dim, paired)
 
 
-@hadamard_adjoint.row("reference", lambda *_: None)
+@hadamard_adjoint.implementation("reference", lambda *_: None)
 def _hadamard_adjoint(
     slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int, paired: bool
 ) -> Array:

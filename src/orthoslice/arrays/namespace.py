@@ -110,6 +110,16 @@ def wide_float(array: Array) -> DType:
     return xp.float64
 
 
+def is_widened(array: Array) -> bool:
+    """Whether `array` is of a narrower type than what can be worked out beside it at little cost.
+
+    On accelerators float64 may be slow, and has no kernels: only what is in host memory is widened, and JAX
+    arrays where the user asked for 64 bits.
+    """
+    on_host = library(array) in ("numpy", "array_api_strict", "jax")
+    return on_host and wide_float(array) != array.dtype
+
+
 def wide_int(array: Array) -> DType:
     """The integer type that goes with `wide_float`."""
     xp = namespace(array)

@@ -1,7 +1,7 @@
 """Named operations: where the array standard is missing something or is slow.
 
-An operation is a table of rows. Each row accepts the arguments or says why not, and the first that accepts
-runs. A kernel adds a row; no caller changes. A forced choice never falls back in silence.
+An operation is a list of implementations. Each accepts the arguments or says why not, and the first that
+accepts runs. A kernel adds an implementation; no caller changes. A forced choice never falls back in silence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
 
 
-class Row(NamedTuple):
+class Implementation(NamedTuple):
     """One way to carry out an operation."""
 
     name: str
@@ -28,42 +28,58 @@ class Row(NamedTuple):
 
 
 class Operation:
-    """A table of rows under one name; calling it runs the first row that accepts the arguments.
+    """Implementations under one name; calling it runs the first that accepts the arguments.
 
     Examples
     --------
     >>> double = Operation("double")
-    >>> @double.row("ints", lambda v: None if isinstance(v, int) else "it takes integers only")
+    >>> @double.implementation("ints", lambda v: None if isinstance(v, int) else "it takes integers only")
     ... def _(v): return 2 * v
     >>> double(4)
     8
     >>> double("a")
     Traceback (most recent call last):
       ...
-    TypeError: No row of `double` takes these arguments: ints: it takes integers only.
+    TypeError: No implementation of `double` takes these arguments: ints: it takes integers only.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._rows: list[Row] = []
+        self._implementations: list[Implementation] = []
         self._forced: str | None = None
 
-    def row(
-        self, name: str, accepts: Callable[..., str | None]
+    @property
+    def names(self) -> list[str]:
+        """The implementations, in the order in which they are asked."""
+        return [one.name for one in self._implementations]
+
+    def implementation(
+        self, name: str, accepts: Callable[..., str | None], *, before: str | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorate a function as a further row; `accepts` gets the same arguments."""
+        """Decorate a function as a further implementation; `accepts` gets the same arguments.
+
+        It is asked after all others, or just `before` one of them. A reference accepts everything, so what is
+        added from outside has to go before it: `before="reference"`, or before a faster one that it replaces.
+        """
+        if name in self.names:
+            raise ValueError(f"`{self.name}` has an implementation {name!r} already. Give yours another name.")
+        place = len(self._implementations) if before is None else self._place(before)
 
         def register(run: Callable[..., Any]) -> Callable[..., Any]:
-            self._rows.append(Row(name, accepts, run))
+            self._implementations.insert(place, Implementation(name, accepts, run))
             return run
 
         return register
 
+    def _place(self, name: str) -> int:
+        if name not in self.names:
+            raise ValueError(f"`{self.name}` has the implementations {self.names}; got {name!r}.")
+        return self.names.index(name)
+
     @contextlib.contextmanager
     def using(self, name: str) -> Iterator[None]:
-        """Run this row and no other: refused arguments are then an error."""
-        if name not in [row.name for row in self._rows]:
-            raise ValueError(f"`{self.name}` has rows {[row.name for row in self._rows]}; got {name!r}.")
+        """Run this implementation and no other: refused arguments are then an error."""
+        self._place(name)
         self._forced, before = name, self._forced
         try:
             yield
@@ -76,14 +92,14 @@ class Operation:
     def chosen(self, *args: Any) -> Callable[..., Any]:
         """What would run for these arguments; for callers that repeat themselves."""
         refusals = []
-        for row in self._rows:
-            if self._forced is not None and row.name != self._forced:
+        for one in self._implementations:
+            if self._forced is not None and one.name != self._forced:
                 continue
-            reason = row.accepts(*args)
+            reason = one.accepts(*args)
             if reason is None:
-                return row.run
-            refusals.append(f"{row.name}: {reason}")
-        raise TypeError(f"No row of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
+                return one.run
+            refusals.append(f"{one.name}: {reason}")
+        raise TypeError(f"No implementation of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
 
 
 def _only(*kinds: str) -> Callable[..., str | None]:
@@ -119,7 +135,7 @@ Sums the values that share an index. The array standard has no such function.
 """
 
 
-@scatter_add.row("numpy", _only("numpy", "array_api_strict"))
+@scatter_add.implementation("numpy", _only("numpy", "array_api_strict"))
 def _scatter_numpy(values: Array, index: Array, size: int) -> Array:
     xp, rows, at = namespace(values), to_numpy(values), to_numpy(index)
     if rows.ndim == 1:
@@ -133,12 +149,12 @@ def _scatter_numpy(values: Array, index: Array, size: int) -> Array:
     return xp.asarray(total.astype(rows.dtype, copy=False))
 
 
-@scatter_add.row("torch", _only("torch"))
+@scatter_add.implementation("torch", _only("torch"))
 def _scatter_torch(values: Array, index: Array, size: int) -> Array:
     return values.new_zeros((size, *values.shape[1:])).index_add_(0, index, values)
 
 
-@scatter_add.row("jax", _only("jax"))
+@scatter_add.implementation("jax", _only("jax"))
 def _scatter_jax(values: Array, index: Array, size: int) -> Array:
     return namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype).at[index].add(values)
 
@@ -147,7 +163,9 @@ lexsort_rows = Operation("lexsort_rows")
 """lexsort_rows(points (clouds, n, dim)) -> (clouds, n): the order of the points, first coordinate first."""
 
 
-@lexsort_rows.row("host", lambda points: None if is_readable(points) else "it takes arrays in host memory")
+@lexsort_rows.implementation(
+    "host", lambda points: None if is_readable(points) else "it takes arrays in host memory"
+)
 def _lexsort_host(points: Array) -> Array:
     return namespace(points).asarray(np.stack([_lexsort_table(table) for table in to_numpy(points)]))
 
@@ -164,7 +182,7 @@ def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         columns = min(2 * columns, dim)
 
 
-@lexsort_rows.row("jax", _only("jax"))
+@lexsort_rows.implementation("jax", _only("jax"))
 def _lexsort_jax(points: Array) -> Array:
     jax = sys.modules["jax"]
     n, dim = points.shape[1:]
@@ -186,12 +204,12 @@ def _lexsort_cuda_refusal(points: Array) -> str | None:
     return cuda_refusal(points)
 
 
-@lexsort_rows.row("cuda", _lexsort_cuda_refusal)
+@lexsort_rows.implementation("cuda", _lexsort_cuda_refusal)
 def _lexsort_cuda(points: Array) -> Array:
     return lexicographic_order(points)
 
 
-@lexsort_rows.row("passes", lambda points: None)
+@lexsort_rows.implementation("passes", lambda points: None)
 def _lexsort_passes(points: Array) -> Array:
     xp = namespace(points)
     order = xp.argsort(points[:, :, -1], axis=1, stable=True)
@@ -214,7 +232,7 @@ def _cholesky_refusal(matrices: Array) -> str | None:
     return None if str(matrices.dtype) == "torch.float64" else "it takes float64"
 
 
-@orthonormal_rows.row("cholesky", _cholesky_refusal)
+@orthonormal_rows.implementation("cholesky", _cholesky_refusal)
 def _orthonormal_rows_cholesky(matrices: Array) -> Array:
     # Products and triangular solves keep an accelerator busy, Householder reflections do not. The first time
     # the diagonal is raised by more than rounding can do to it, so that there is a factor; the next two times
@@ -229,7 +247,7 @@ def _orthonormal_rows_cholesky(matrices: Array) -> Array:
     return matrices
 
 
-@orthonormal_rows.row("reference", lambda matrices: None)
+@orthonormal_rows.implementation("reference", lambda matrices: None)
 def _orthonormal_rows(matrices: Array) -> Array:
     xp = namespace(matrices)
     q, r = xp.linalg.qr(xp.matrix_transpose(matrices))

@@ -74,14 +74,14 @@ folded = Operation("folded")
 """folded(stream, a, b): the two words of the keys that :meth:`Stream.fold` makes."""
 
 
-@folded.row("triton", _stream_refusal)
+@folded.implementation("triton", _stream_refusal)
 def _folded_triton(stream: Stream, a: Array | int, b: int) -> tuple[Array, Array]:
     from orthoslice.kernels.triton.random import folded_keys
 
     return folded_keys(*stream, a, b)
 
 
-@folded.row("reference", lambda *_: None)
+@folded.implementation("reference", lambda *_: None)
 def _folded(stream: Stream, a: Array | int, b: int) -> tuple[Array, Array]:
     zero = namespace(stream.high).zeros_like(stream.high)
     return threefry(stream, zero + a, zero + b)
@@ -91,14 +91,14 @@ words = Operation("words")
 """words(stream, rows, columns): two random words for each, int32 arrays of shape `(keys, rows, columns)`."""
 
 
-@words.row("numba", lambda stream, *_: rows_refusal(*stream))
+@words.implementation("numba", lambda stream, *_: rows_refusal(*stream))
 def _words_numba(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
     from orthoslice.kernels.numba.random import threefry_words
 
     return threefry_words(*stream, rows, columns)
 
 
-@words.row("reference", lambda *_: None)
+@words.implementation("reference", lambda *_: None)
 def _words(stream: Stream, rows: int, columns: int) -> tuple[Array, Array]:
     xp = namespace(stream.high)
     place = device(stream.high)
@@ -115,14 +115,14 @@ A larger `rows` extends a smaller one, so that part of a block is a prefix of th
 """
 
 
-@normals.row("triton", _draw_refusal)
+@normals.implementation("triton", _draw_refusal)
 def _normals_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     from orthoslice.kernels.triton.random import normal_table
 
     return normal_table(*stream, rows, columns, dtype)
 
 
-@normals.row("reference", lambda *_: None)
+@normals.implementation("reference", lambda *_: None)
 def _normals(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     xp = namespace(stream.high)
     radius_word, angle_word = words(stream, rows, (columns + 1) // 2)
@@ -138,14 +138,14 @@ signs = Operation("signs")
 """signs(stream, rows, columns, dtype): independent Rademacher signs `(keys, rows, columns)`."""
 
 
-@signs.row("triton", _draw_refusal)
+@signs.implementation("triton", _draw_refusal)
 def _signs_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     from orthoslice.kernels.triton.random import sign_table
 
     return sign_table(*stream, rows, columns, dtype)
 
 
-@signs.row("reference", lambda *_: None)
+@signs.implementation("reference", lambda *_: None)
 def _signs(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     xp = namespace(stream.high)
     return xp.astype(1 - 2 * (words(stream, rows, columns)[0] & 1), dtype)

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from orthoslice.arrays import Array, Operation, namespace, scatter_add, wide_float
-from orthoslice.coupling import Pairs, couple_ranks, flat_index, rank_pairs
+from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.orders import flat_index
 
 
 def powered(difference: Array, p: float) -> Array:
@@ -36,7 +37,7 @@ For clouds without weights. The projections may be overwritten.
 """
 
 
-@sorted_scores.row("numba", lambda px, py, _: rows_refusal(px, py))
+@sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py))
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.numba.sliced import score_projections
 
@@ -52,7 +53,7 @@ def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
     return cuda_refusal(px, py)
 
 
-@sorted_scores.row("cuda", _cuda_rows_refusal)
+@sorted_scores.implementation("cuda", _cuda_rows_refusal)
 def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.cuda.rows import match_rows
 
@@ -68,7 +69,7 @@ def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
     return triton_refusal(px, py)
 
 
-@sorted_scores.row("triton", _short_rows_refusal)
+@sorted_scores.implementation("triton", _short_rows_refusal)
 def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.triton.rows import score_rows
 
@@ -76,7 +77,7 @@ def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
     return score_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
-@sorted_scores.row("reference", lambda *_: None)
+@sorted_scores.implementation("reference", lambda *_: None)
 def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     xp = namespace(px)
     n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
@@ -110,7 +111,7 @@ def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) ->
     return _dense_refusal(x, y, directions) or cuda_refusal(x, y)
 
 
-@sliced_scores.row("cuda", _cuda_clouds_refusal)
+@sliced_scores.implementation("cuda", _cuda_clouds_refusal)
 def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
     from orthoslice.kernels.cuda.loss import match_clouds
 
@@ -118,14 +119,14 @@ def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: s
     return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
 
 
-@sliced_scores.row("columns", _columns_refusal)
+@sliced_scores.implementation("columns", _columns_refusal)
 def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
     from orthoslice.kernels.numba.sliced import score_points
 
     return score_points(x, y, directions.theta[rows], p)
 
 
-@sliced_scores.row("reference", lambda *_: None)
+@sliced_scores.implementation("reference", lambda *_: None)
 def _sliced_scores(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> Array:
     return sorted_scores(directions.project(x, rows), directions.project(y, rows), p)
 
@@ -137,7 +138,7 @@ sorted_slopes = Operation("sorted_slopes")
 """
 
 
-@sorted_slopes.row("numba", lambda px, py, *_: rows_refusal(px, py))
+@sorted_slopes.implementation("numba", lambda px, py, *_: rows_refusal(px, py))
 def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.kernels.numba.sliced import slope_projections
 
@@ -146,7 +147,7 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.row("cuda", _cuda_rows_refusal)
+@sorted_slopes.implementation("cuda", _cuda_rows_refusal)
 def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.kernels.cuda.rows import match_rows
 
@@ -155,7 +156,7 @@ def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.row("triton", _short_rows_refusal)
+@sorted_slopes.implementation("triton", _short_rows_refusal)
 def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.kernels.triton.rows import slope_rows
 
@@ -164,7 +165,7 @@ def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tupl
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.row("reference", lambda *_: None)
+@sorted_slopes.implementation("reference", lambda *_: None)
 def _sorted_slopes(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     xp = namespace(px)
     pairs = couple_ranks(px, py)

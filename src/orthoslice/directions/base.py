@@ -9,9 +9,22 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, resolve_rng
+from orthoslice.arrays import (
+    DIRECTIONS,
+    RNG,
+    Array,
+    DType,
+    Stream,
+    is_widened,
+    namespace,
+    resolve_rng,
+    wide_float,
+)
 
 DEFAULT_BLOCKS = 8
+
+# Coordinates that are widened at a time.
+_WIDENED_ITEMS = 1 << 17
 
 
 class Directions(abc.ABC):
@@ -52,6 +65,35 @@ class DenseDirections(Directions):
         theta = take_rows(self.theta, rows)
         flat = xp.reshape(slopes, (theta.shape[0], -1))
         return xp.reshape(flat.T @ theta, (*slopes.shape[1:], self.dim))
+
+
+def project_widely(directions: Directions, points: Array, rows: Any) -> Array:
+    """Project in the widest type at hand, whatever that of the points: `(slices, ..., n)`.
+
+    Where the order of projections decides, float32 has too few digits: it exchanges neighbours. The directions
+    must be of that type (:func:`projection_dtype`). A few points at a time are widened, as a cache holds them.
+    """
+    if not is_widened(points):
+        return directions.project(points, rows)
+    xp, wide = namespace(points), wide_float(points)
+    if not isinstance(points, np.ndarray):
+        return directions.project(xp.astype(points, wide), rows)
+    flat = points.reshape(-1, directions.dim)
+    step = max(1, _WIDENED_ITEMS // directions.dim)
+    if len(flat) <= step:
+        return directions.project(points.astype(wide), rows)
+    parts = (directions.project(flat[k : k + step].astype(wide), rows) for k in range(0, len(flat), step))
+    first = next(parts)
+    projected = np.empty((first.shape[0], len(flat)))
+    projected[:, :step] = first
+    for k, part in enumerate(parts, start=1):
+        projected[:, k * step : (k + 1) * step] = part
+    return projected.reshape(first.shape[0], *points.shape[:-1])
+
+
+def projection_dtype(points: Array) -> DType:
+    """The type of directions for :func:`project_widely`."""
+    return wide_float(points) if is_widened(points) else points.dtype
 
 
 def take_rows(array: Array, rows: Any) -> Array:

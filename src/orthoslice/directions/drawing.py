@@ -37,7 +37,7 @@ def _given_refusal(blocks: Blocks) -> str | None:
     return None if isinstance(blocks.sampler, Given) else "it takes given directions"
 
 
-@draw_blocks.row("given", _given_refusal)
+@draw_blocks.implementation("given", _given_refusal)
 def _draw_given(blocks: Blocks) -> Directions:
     return blocks.sampler.draw(blocks.stream, blocks.rows, blocks.dim, blocks.dtype)
 
@@ -59,7 +59,7 @@ def can_draw_ahead(blocks: Blocks, total: int) -> bool:
     return gains and _cuda_refusal(blocks) is None
 
 
-@draw_blocks.row("cuda", _cuda_refusal)
+@draw_blocks.implementation("cuda", _cuda_refusal)
 def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
     sampler, stream, first, count, rows, dim, _, purpose, step = blocks
     if isinstance(sampler, IID):
@@ -67,7 +67,7 @@ def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
     return DenseDirections(orthonormal_rows(stream, step, STEPS, first, rows, count * rows, dim, purpose))
 
 
-@draw_blocks.row("reference", lambda _: None)
+@draw_blocks.implementation("reference", lambda _: None)
 def _draw_blocks(blocks: Blocks) -> Directions:
     sampler, stream, first, count, rows, dim, dtype, purpose, step = blocks
     if step is not None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.coupling import in_canonical_order
 from orthoslice.exact._inputs import PlaneProblem, shared_masses
+from orthoslice.orders import in_canonical_order
 
 if TYPE_CHECKING:
     from orthoslice.kernels.numba.plane import Cells, Side

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.coupling import Coupling, in_canonical_order, induced_coupling
+from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.exact._inputs import (
     FloatArray,
     IntArray,
@@ -21,6 +21,7 @@ from orthoslice.exact._inputs import (
     shrink,
 )
 from orthoslice.options import check_p
+from orthoslice.orders import in_canonical_order
 
 # The most pairs n * m of each method, by its memory at the peak (measured): 8 bytes a pair for the cost matrix
 # alone, 41 in POT's network simplex, 1.3 kB in HiGHS. That is 1.1, 1.4 and 0.7 GB.

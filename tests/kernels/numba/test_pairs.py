@@ -8,7 +8,7 @@ import pytest
 import orthoslice as osl
 from orthoslice.arrays import to_numpy
 from orthoslice.cloud import Cloud
-from orthoslice.costs.pricing import price_in_space
+from orthoslice.costs.space import price_in_space
 from orthoslice.coupling import Pairs
 from orthoslice.kernels.numba import pairs as kernels
 
@@ -133,15 +133,20 @@ def test_rows_of_the_operation_agree(rng, kind, mass, p):
     torch = pytest.importorskip("torch")
     convert = torch.asarray if kind == "torch" else np.asarray
     x, y, ix, iy, share = problem(rng, 21, 21, 6, np.float64, weighted=mass == "own")
-    share = np.full((1,), 1 / 21) if mass == "one" else share
+    if mass == "one":
+        # One mass for all means a matching.
+        ix, iy = (np.argsort(rng.random((ix.shape[0], 21)), axis=1) for _ in range(2))
+        share = np.full((1,), 1 / 21)
     tables = [np.repeat(a, 2, axis=-1)[..., ::2] for a in (x, y, ix, iy)]
     given = [convert(a) for a in (*tables, share)]
     pairs = Pairs(*given[2:], None)
-    numba, reference = both_rows(Cloud(given[0]), Cloud(given[1]), p, pairs, (True, True, False, False))
-    for found, expected in zip((numba[0], *numba[1]), (reference[0], *reference[1]), strict=True):
-        assert type(found) is type(given[0])
-        assert found.dtype == expected.dtype
-        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-12, atol=1e-15)
+    for moves in (False, True):
+        wanted = (moves, moves, False, False)
+        numba, reference = both_rows(Cloud(given[0]), Cloud(given[1]), p, pairs, wanted)
+        for found, expected in zip((numba[0], *numba[1]), (reference[0], *reference[1]), strict=True):
+            assert type(found) is type(given[0])
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-12, atol=1e-15)
     for a, b in zip(given, (x, y, ix, iy, share), strict=True):
         np.testing.assert_array_equal(np.asarray(a), b)
 

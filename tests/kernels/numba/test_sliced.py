@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import unit_rows
 
-from orthoslice import coupling
+from orthoslice import orders
 from orthoslice.costs import lines
 from orthoslice.directions.base import DenseDirections
 from orthoslice.kernels.numba.sorting import LANES, sort_columns
@@ -81,14 +81,14 @@ def test_slopes(n: int, dtype: type, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_order_is_stable(n: int, dtype: type, rng: np.random.Generator) -> None:
     p = projections(rng, 4, n, dtype)
-    with coupling.stable_order.using("numba"):
-        got = coupling.stable_order(p)
+    with orders.stable_order.using("numba"):
+        got = orders.stable_order(p)
     np.testing.assert_array_equal(got, np.argsort(p, axis=-1, kind="stable"))
 
 
 def test_refusals_say_why(rng: np.random.Generator) -> None:
-    with coupling.stable_order.using("numba"), pytest.raises(TypeError, match="longer rows"):
-        coupling.stable_order(rng.normal(size=(2, 5)))
+    with orders.stable_order.using("numba"), pytest.raises(TypeError, match="longer rows"):
+        orders.stable_order(rng.normal(size=(2, 5)))
     with lines.sorted_scores.using("numba"), pytest.raises(TypeError, match="no broadcasting"):
         lines.sorted_scores(rng.normal(size=(2, 1, 5)), rng.normal(size=(2, 3, 5)), 2.0)
     directions = DenseDirections(np.eye(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orthoslice import coupling
+from orthoslice import orders
 from orthoslice.costs import lines
 from orthoslice.kernels.numba.sliced import order_projections
 from orthoslice.kernels.numba.sorting import SHORTEST_SPLIT, counters, decode
@@ -38,7 +38,7 @@ def test_long_clouds_against_the_reference(rng: np.random.Generator) -> None:
     """Either side may be long: each has its own counters."""
     long, short = rng.normal(size=(1, SHORTEST_SPLIT + 1)), rng.normal(size=(1, 1000))
     for px, py in ((long, short), (short, long), (long, 1 + long[:, ::-1])):
-        with lines.sorted_slopes.using("reference"), coupling.stable_order.using("reference"):
+        with lines.sorted_slopes.using("reference"), orders.stable_order.using("reference"):
             expected = lines.sorted_slopes(px, py, 1.5, 0.7)
         with lines.sorted_slopes.using("numba"):
             found = lines.sorted_slopes(px, py, 1.5, 0.7)

@@ -7,7 +7,7 @@ import pytest
 from helpers import assert_rounded
 
 from orthoslice.cloud import Cloud
-from orthoslice.costs.pricing import price_in_space
+from orthoslice.costs.space import price_in_space
 from orthoslice.coupling import Pairs, couple_ranks
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from orthoslice.arrays import normals, signs
 from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.arrays.stream import folded
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
-from orthoslice.costs.pricing import price_in_space
+from orthoslice.costs.space import price_in_space
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -1,6 +1,6 @@
 """The projected loss on an NVIDIA GPU, without weights: pairs are priced in full space.
 
-The reference is `price_in_space` of `orthoslice.costs.pricing`, of couplings in canonical order, averaged over
+The reference is `price_in_space` of `orthoslice.costs.space`, of couplings in canonical order, averaged over
 the rows of `theta`.
 """
 

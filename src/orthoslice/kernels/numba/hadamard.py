@@ -2,7 +2,7 @@
 
 Points lie side by side as the columns of a tile `(dim, LANES)`, stored flat. A butterfly adds and subtracts
 whole rows of the tile, which is vector code at every stride, and projections are written row by row. The plain
-references are the rows of that name in `orthoslice.arrays.operations`.
+references are the implementations of that name in `orthoslice.arrays.hadamard`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, one pair after the other: pairs x dim is never held.
 
-The plain reference is that of `price_in_space` in `orthoslice.costs.pricing`. Differences are taken in
+The plain reference is that of `price_in_space` in `orthoslice.costs.space`. Differences are taken in
 float64, before anything is squared: points close to each other lose no digits, and equal ones cost exactly 0.
 """
 
@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels.numba._compile import compiled, summing
+
+# Points and slices of a matching that are worked on at a time: they stay in a core's nearest cache. In fewer
+# dimensions it takes longer to put them together than to fetch them. Measured on Zen 4.
+_TILE = 16
+_FEWEST_TILED = 32
 
 
 @summing
@@ -77,6 +82,34 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
 
 
 @compiled
+def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_scores: Any) -> None:
+    """As :func:`pair_costs` where every point is in one pair of each slice, and all pairs carry the same mass.
+
+    Points of x are taken in the order in which they lie in memory, a few at a time for several slices: these
+    are made float64 once, and only those of y are fetched from anywhere.
+    """
+    slices, n = ix.shape
+    partner = np.empty((min(slices, _TILE), n), dtype=np.uint32)
+    wide = np.empty((_TILE, x.shape[1]))
+    out_scores[:] = 0.0
+    for first_slice in range(0, slices, _TILE):
+        some = range(first_slice, min(first_slice + _TILE, slices))
+        for s in some:
+            for k in range(n):
+                partner[s - first_slice, ix[s, k]] = iy[s, k]
+        for first in range(0, n, _TILE):
+            stop = min(first + _TILE, n)
+            for i in range(first, stop):
+                for d in range(x.shape[1]):
+                    wide[i - first, d] = x[i, d]
+            for s in some:
+                total = 0.0
+                for i in range(first, stop):
+                    total += _power(_square(wide, y, i - first, partner[s - first_slice, i]), p)
+                out_scores[s] += mass * total
+
+
+@compiled
 def pair_gradients(
     x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores: Any, gx: Any, gy: Any
 ) -> None:
@@ -122,7 +155,8 @@ def price_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Scores `(slices,)` of couplings, and the gradients of their sum by x and by y as far as wanted.
 
-    As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout; one mass may stand for all.
+    As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout. A single mass stands for all
+    pairs of a matching, in which every point is in one pair of each slice.
 
     Examples
     --------
@@ -131,8 +165,11 @@ def price_pairs(
     (array([9.]), (array([[0., 6.]]),))
     """
     x, y, ix, iy = (np.ascontiguousarray(a) for a in (x, y, ix, iy))
-    mass = np.full(ix.shape[1], mass.item()) if mass.size == 1 else np.ascontiguousarray(mass)
     scores = np.empty(ix.shape[0])
+    if mass.size == 1 and x.shape[1] >= _FEWEST_TILED and not any(wanted):
+        match_costs(x, y, ix, iy, mass.item(), float(p), scores)
+        return scores, ()
+    mass = np.full(ix.shape[1], mass.item()) if mass.size == 1 else np.ascontiguousarray(mass)
     if not any(wanted):
         pair_costs(x, y, ix, iy, mass, float(p), scores)
         return scores, ()

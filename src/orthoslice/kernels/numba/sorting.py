@@ -168,3 +168,18 @@ def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: An
         keys, spare = spare, keys
         index, spare_index = spare_index, index
     return keys, index
+
+
+@compiled
+def sort_packed(packed: Any, spare: Any, starts: Any) -> Any:
+    """Sort words of 64 bits by as many leading digits as were counted; returns the array that holds them."""
+    mask, w, digits = np.uint64(starts.shape[1] - 1), _digit_bits(starts), starts.shape[0]
+    for d in range(digits):
+        shift = np.uint64(64 - w * (digits - d))
+        for k in range(packed.size):
+            word = packed[k]
+            digit = (word >> shift) & mask
+            spare[starts[d, digit]] = word
+            starts[d, digit] += 1
+        packed, spare = spare, packed
+    return packed

@@ -1,8 +1,9 @@
 """Couplings of weighted clouds in host memory, by a merge of their quantiles over exact integer masses.
 
 Both clouds are walked through in their order. At every step the point whose cumulative mass ends first is used
-up; where two end together, `y_first` decides. The plain references are the rows of that name of
-`orthoslice.costs.pricing.weighted_slopes` and `orthoslice.coupling.merge_quantiles`.
+up, that of x where two end together. With a `slack`, points that end within it of each other are used up in the
+opposite order. The plain references are those of `orthoslice.costs.weighted.weighted_slopes` and
+`orthoslice.coupling.merge_quantiles`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,26 @@ def _add_up(mass: Any, order: Any, ends: Any) -> None:
     for k in range(order.size):
         total += mass[order[k]]
         ends[k] = total
+
+
+@compiled
+def _walk(ends_a: Any, ends_b: Any, slack: Any, takes_a: Any, ends: Any) -> None:
+    """Which cloud's point is used up at every step, and the mass moved by then; no slack is -1."""
+    n, m = ends_a.size, ends_b.size
+    first, last, i, j = 0, np.int64(0), np.int64(0), np.int64(0)
+    for k in range(n + m):
+        takes = i < n and (j == m or ends_a[i] <= ends_b[j])
+        end = ends_a[i] if takes else ends_b[j]
+        if slack >= 0 and end - last > slack:
+            takes_a[first:k] = takes_a[first:k][::-1].copy()
+            first = k
+        takes_a[k] = takes
+        ends[k] = end
+        last = end
+        i += np.int64(takes)
+        j += np.int64(not takes)
+    if slack >= 0:
+        takes_a[first:] = takes_a[first:][::-1].copy()
 
 
 @compiled
@@ -72,13 +93,11 @@ def _put_slopes(
 def _add_potentials(
     a: Any,
     at_a: Any,
-    ends_a: Any,
     b: Any,
     at_b: Any,
-    ends_b: Any,
+    takes_a: Any,
     p: Any,
     factor: Any,
-    y_first: Any,
     out_a: Any,
     out_b: Any,
 ) -> None:
@@ -91,9 +110,8 @@ def _add_potentials(
     i, j = 0, 0
     height_a, height_b, sum_a, sum_b = 0.0, 0.0, 0.0, 0.0
     cost = factor * line_cost(a[0], b[0], p)
-    while i < n or j < m:
-        takes_a = i < n and (j == m or ends_a[i] < ends_b[j] or (ends_a[i] == ends_b[j] and not y_first))
-        if takes_a:
+    for k in range(n + m):
+        if takes_a[k]:
             out_a[at_a[i]] += height_a
             sum_a += height_a
             i += 1
@@ -103,7 +121,7 @@ def _add_potentials(
             j += 1
         before = cost
         cost = factor * line_cost(a[min(i, n - 1)], b[min(j, m - 1)], p)
-        if takes_a:
+        if takes_a[k]:
             height_a += cost - before
         else:
             height_b += cost - before
@@ -119,7 +137,7 @@ def _slope_rows(
     mass_b: Any,
     p: Any,
     factor: Any,
-    y_first: Any,
+    slack: Any,
     scores: Any,
     slopes_a: Any,
     slopes_b: Any,
@@ -134,6 +152,7 @@ def _slope_rows(
     place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
     ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
+    takes_a, ends = np.empty(n + m, dtype=np.bool_), np.empty(n + m, dtype=np.int64)
     for s in range(bits_a.shape[0]):
         keys_a, at_a = ordered_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a)
         keys_b, at_b = ordered_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b)
@@ -145,29 +164,29 @@ def _slope_rows(
             _put_slopes(a, at_a, ends_a, b, at_b, ends_b, p, factor, slopes_a[s], slopes_b[s])
         if potentials_a.shape[0] > 0:
             out_a, out_b = potentials_a[s % batch], potentials_b[s % batch]
-            _add_potentials(a, at_a, ends_a, b, at_b, ends_b, p, factor, y_first, out_a, out_b)
+            _walk(ends_a, ends_b, slack, takes_a, ends)
+            _add_potentials(a, at_a, b, at_b, takes_a, p, factor, out_a, out_b)
 
 
 @compiled
 def _merge_rows(
-    order_a: Any, order_b: Any, mass_a: Any, mass_b: Any, y_first: Any, ia: Any, ib: Any, mass: Any, ends: Any
+    order_a: Any, order_b: Any, mass_a: Any, mass_b: Any, slack: Any, ia: Any, ib: Any, mass: Any, takes: Any
 ) -> None:
     n, m, batch = order_a.shape[1], order_b.shape[1], mass_a.shape[0]
     ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
+    ends = np.empty(n + m, dtype=np.int64)
     for s in range(order_a.shape[0]):
         _add_up(mass_a[s % batch], order_a[s], ends_a)
         _add_up(mass_b[s % batch], order_b[s], ends_b)
+        _walk(ends_a, ends_b, slack, takes[s], ends)
         last, i, j = np.int64(0), np.int64(0), np.int64(0)
         for k in range(n + m):
             ia[s, k] = order_a[s, min(i, n - 1)]
             ib[s, k] = order_b[s, min(j, m - 1)]
-            takes_a = i < n and (j == m or ends_a[i] < ends_b[j] or (ends_a[i] == ends_b[j] and not y_first))
-            end = ends_a[i] if takes_a else ends_b[j]
-            ends[s, k] = takes_a
-            mass[s, k] = np.float64(end - last) * _UNIT
-            last = end
-            i += np.int64(takes_a)
-            j += np.int64(not takes_a)
+            mass[s, k] = np.float64(ends[k] - last) * _UNIT
+            last = ends[k]
+            i += np.int64(takes[s, k])
+            j += np.int64(not takes[s, k])
 
 
 def slope_weighted(
@@ -177,7 +196,7 @@ def slope_weighted(
     mass_y: Any,
     p: float,
     factor: float,
-    y_first: bool,
+    slack: int | None,
     wanted: tuple[bool, bool],
 ) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     """`factor` times the costs on the line, their slopes by the projections, and summed slopes by the masses.
@@ -188,6 +207,8 @@ def slope_weighted(
         Projections `(slices * batch, n)` and `(slices * batch, m)`, the batch inside.
     mass_x, mass_y
         Integer masses `(batch, n)` and `(batch, m)`, each row 2**62 in all.
+    slack
+        In units of mass: points that end within it of each other are taken the other way round, or None.
     wanted
         Whether slopes by the projections, and by the masses, are wanted; they are empty otherwise.
 
@@ -195,7 +216,7 @@ def slope_weighted(
     --------
     >>> mass = np.array([[1 << 61, 1 << 61]])
     >>> px, py = np.array([[3.0, 1.0]]), np.array([[2.0, 5.0]])
-    >>> scores, (by_px, _), _ = slope_weighted(px, py, mass, mass, 1.0, 1.0, False, (True, False))
+    >>> scores, (by_px, _), _ = slope_weighted(px, py, mass, mass, 1.0, 1.0, None, (True, False))
     >>> scores.tolist(), by_px.tolist()
     ([1.5], [[-0.5, -0.5]])
     """
@@ -204,26 +225,28 @@ def slope_weighted(
     by_x, by_y = (np.zeros(a.shape if wanted[1] else (0, 0)) for a in (mass_x, mass_y))
     a, b = as_bits(px), as_bits(py)
     mass_a, mass_b = np.ascontiguousarray(mass_x), np.ascontiguousarray(mass_y)
-    _slope_rows(a, b, mass_a, mass_b, p, factor, y_first, scores, by_px, by_py, by_x, by_y)
+    _slope_rows(
+        a, b, mass_a, mass_b, p, factor, -1 if slack is None else slack, scores, by_px, by_py, by_x, by_y
+    )
     return scores, (by_px, by_py), (by_x, by_y)
 
 
 def merge_orders(
-    order_x: Any, order_y: Any, mass_x: Any, mass_y: Any, y_first: bool
+    order_x: Any, order_y: Any, mass_x: Any, mass_y: Any, slack: int | None
 ) -> tuple[Any, Any, Any, Any]:
     """Pairs of every row: indices into x and y, masses, and whether a point of x is used up.
 
-    Orders `(slices * batch, n)` and `(slices * batch, m)`, masses as in :func:`slope_weighted`.
+    Orders `(slices * batch, n)` and `(slices * batch, m)`, masses and slack as in :func:`slope_weighted`.
 
     Examples
     --------
     >>> order, mass = np.array([[1, 0]]), np.array([[1 << 61, 1 << 61]])
-    >>> [a.tolist() for a in merge_orders(order, order, mass, mass, False)[:3]]
+    >>> [a.tolist() for a in merge_orders(order, order, mass, mass, None)[:3]]
     [[[1, 0, 0, 0]], [[1, 1, 0, 0]], [[0.5, 0.0, 0.5, 0.0]]]
     """
     a, b, mass_a, mass_b = (np.ascontiguousarray(t) for t in (order_x, order_y, mass_x, mass_y))
     shape = order_x.shape[0], order_x.shape[1] + order_y.shape[1]
     ix, iy = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
     mass, ends_x = np.empty(shape), np.empty(shape, dtype=np.bool_)
-    _merge_rows(a, b, mass_a, mass_b, y_first, ix, iy, mass, ends_x)
+    _merge_rows(a, b, mass_a, mass_b, -1 if slack is None else slack, ix, iy, mass, ends_x)
     return ix, iy, mass, ends_x

@@ -1,8 +1,8 @@
 """Walsh-Hadamard transforms of tiles of points on a GPU: all rounds of a block without leaving the chip.
 
-The plain references are the rows of that name in `orthoslice.arrays.operations`. A tile `(points, dim)` is
-looked at as a cube of 2 x 2 x ... x 2 numbers: a stage adds and subtracts along one axis, which is done in
-registers, between the threads of a warp or through shared memory, as the axis lies.
+The plain references are the implementations of that name in `orthoslice.arrays.hadamard`. A tile
+`(points, dim)` is looked at as a cube of 2 x 2 x ... x 2 numbers: a stage adds and subtracts along one axis,
+which is done in registers, between the threads of a warp or through shared memory, as the axis lies.
 """
 
 from __future__ import annotations

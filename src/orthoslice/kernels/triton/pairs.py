@@ -1,6 +1,6 @@
 """What the pairs of couplings cost in full space, on a GPU: gathered in tiles, pairs x dim is never held.
 
-The plain reference is that of `price_in_space` in `orthoslice.costs.pricing`. Differences are taken before
+The plain reference is that of `price_in_space` in `orthoslice.costs.space`. Differences are taken before
 anything is squared, in the type of the points; the costs of pairs are added in float64.
 
 Gradients of couplings that match every point once (equal sizes without weights) are summed by point: each

@@ -1,6 +1,6 @@
 """The counter-based stream on a GPU: one launch a draw, and nothing waits for the host.
 
-The plain references are the rows of that name in `orthoslice.arrays.stream`.
+The plain references are the implementations of that name in `orthoslice.arrays.stream`.
 """
 
 from __future__ import annotations

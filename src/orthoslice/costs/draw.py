@@ -1,0 +1,28 @@
+"""What a score is given, and what it gives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from orthoslice.arrays import Array
+from orthoslice.directions.base import Directions
+
+Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
+"""Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
+
+
+class Draw(NamedTuple):
+    """The directions of one pass: `n_rows` were drawn, in blocks of `block_rows`; `rows` make couplings."""
+
+    directions: Directions
+    n_rows: int
+    block_rows: int
+    rows: slice | Array
+    tight: bool
+    """Whether `sum theta theta^T` over a whole block is the identity."""
+    partner: Directions | None
+    """As many directions drawn independently, for scores that ask for them."""
+    chunk_rows: int
+    """How many rows may be projected at once."""
+    other_side: bool = False
+    """As in :func:`couple`."""

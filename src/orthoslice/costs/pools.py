@@ -1,0 +1,72 @@
+"""Costs of pairs on the lines of other directions, which make up for the full distance in the mean."""
+
+from __future__ import annotations
+
+import math
+
+from orthoslice.arrays import Array, Wanted, add_totals, device, map_sum, namespace
+from orthoslice.cloud import Cloud
+from orthoslice.costs.draw import Draw, Priced
+from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
+from orthoslice.costs.weighted import weight_gradients
+from orthoslice.coupling import Pairs
+from orthoslice.directions.base import project_widely
+
+
+def mean_power(dim: int, p: float) -> float:
+    """E|theta_1|^p for theta uniform on the sphere of R^dim."""
+    log = math.lgamma((p + 1) / 2) + math.lgamma(dim / 2) - math.lgamma((dim + p) / 2)
+    return math.exp(log) / math.sqrt(math.pi)
+
+
+def mean_shortening(dim: int, ambient_dim: int, p: float) -> float:
+    """E r^p for r the length of the first `dim` coordinates of a uniform unit vector of R^ambient_dim."""
+    return 1.0 if dim == ambient_dim else mean_power(ambient_dim, p) / mean_power(dim, p)
+
+
+def price_in_pool(
+    x: Cloud, y: Cloud, p: float, pairs: Pairs, draw: Draw, factor: float, wanted: Wanted
+) -> Priced:
+    """Price pairs by their mean over a pool: all rows drawn but those of the coupling's own block.
+
+    With `block_rows` 0 nobody is left out. The pool is projected a few rows at a time.
+    """
+    xp = namespace(x.points)
+    share = factor * _pool_shares(draw, x)
+    moves = wanted[0] or wanted[1]
+
+    def step(qx: Array, qy: Array, share: Array) -> tuple[Array, tuple[Array, ...]]:
+        difference = differences(qx, qy, pairs)
+        weight = xp.reshape(share, (-1, *(1,) * (pairs.ix.ndim - 1)))
+        if not moves:
+            return share[:, :1], (weight * powered(difference, p),)
+        slopes = xp.astype(weight * pairs.mass * powered_slope(difference, p), qx.dtype)
+        both = (scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n))
+        return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
+
+    costs, gradients = None, ()
+    for first in range(0, draw.n_rows, draw.chunk_rows):
+        rows = slice(first, min(first + draw.chunk_rows, draw.n_rows))
+        qx, qy = (project_widely(draw.directions, c.points, rows) for c in (x, y))
+        slopes, (part,) = map_sum(step, (qx, qy, share[rows, :]), 1)
+        costs = part if costs is None else costs + part
+        if moves:
+            sides = ((slopes[..., : x.n], wanted[0]), (slopes[..., x.n :], wanted[1]))
+            gradients = add_totals(
+                gradients,
+                tuple(xp.astype(draw.directions.adjoint(s, rows), x.dtype) for s, want in sides if want),
+            )
+    return weigh(costs, pairs), (*gradients, *weight_gradients(costs, pairs, x, y, wanted))
+
+
+def _pool_shares(draw: Draw, x: Cloud) -> Array:
+    """What each row of the pool contributes to each coupling, `(pool, slices)`: columns sum to 1."""
+    xp = namespace(x.points)
+    everyone = xp.arange(draw.n_rows, device=device(x.points))
+    own = everyone[draw.rows] if isinstance(draw.rows, slice) else draw.rows
+    if draw.block_rows == 0:
+        allowed = xp.ones((draw.n_rows, own.shape[0]), dtype=x.dtype, device=device(x.points))
+    else:
+        apart = everyone[:, None] // draw.block_rows != own[None, :] // draw.block_rows
+        allowed = xp.astype(apart, x.dtype)
+    return allowed / xp.sum(allowed, axis=0, keepdims=True)

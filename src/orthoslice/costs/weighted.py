@@ -1,0 +1,107 @@
+"""Costs of pairs on lines, and how they change with projections and with weights."""
+
+from __future__ import annotations
+
+from orthoslice.arrays import Array, Operation, Wanted, namespace
+from orthoslice.cloud import Cloud
+from orthoslice.costs.draw import Draw, Priced
+from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
+from orthoslice.coupling import Pairs, couple, flat_masses, flat_rows, meeting_slack
+from orthoslice.directions.base import Directions
+from orthoslice.kernels import rows_refusal
+
+
+def price_on_lines(
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    pairs: Pairs,
+    qx: Array,
+    qy: Array,
+    draw: Draw,
+    lines: Directions,
+    factor: float,
+    wanted: Wanted,
+) -> Priced:
+    """Price the pairs of every slice by the projections `qx`, `qy` of the same slice on `lines`."""
+    scores, slopes, by_weights = _line_slopes(qx, qy, x, y, p, pairs, factor, wanted)
+    moved = (lines.adjoint(side, draw.rows) for side, want in zip(slopes, wanted, strict=False) if want)
+    return scores, (*(namespace(qx).astype(g, x.dtype) for g in moved), *by_weights)
+
+
+def _line_slopes(
+    qx: Array, qy: Array, x: Cloud, y: Cloud, p: float, pairs: Pairs, factor: float, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    """As :func:`weighted_slopes`, for pairs of any origin."""
+    xp = namespace(qx)
+    difference = differences(qx, qy, pairs)
+    costs = factor * powered(difference, p)
+    by_projections: tuple[Array, ...] = ()
+    if wanted[0] or wanted[1]:
+        slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), qx.dtype)
+        by_projections = scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n)
+    return weigh(costs, pairs), by_projections, weight_gradients(costs, pairs, x, y, wanted)
+
+
+weighted_slopes = Operation("weighted_slopes")
+"""weighted_slopes(px, py, x, y, p, factor, other_side, wanted) -> scores, slopes, gradients by weights.
+
+`factor` times the costs on the line of weighted clouds, their derivatives by all projections if either of the
+first two is wanted, and the gradients of the scores' sum by the weights, as far as wanted. `other_side` is as
+in :func:`couple`.
+"""
+
+
+@weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px))
+def _weighted_slopes_numba(
+    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    from orthoslice.kernels.numba.weighted import slope_weighted
+
+    lead, (rows_x, rows_y) = flat_rows(px, py)
+    mass_x, mass_y = flat_masses(lead, x, y)
+    kinds = any(wanted[:2]), any(wanted[2:])
+    slack = meeting_slack(x, y) if other_side else None
+    scores, slopes, potentials = slope_weighted(rows_x, rows_y, mass_x, mass_y, p, factor, slack, kinds)
+    by_projections = tuple(s.reshape(*lead, -1) for s in slopes) if kinds[0] else ()
+    by_weights = (g for g, want in zip(potentials, wanted[2:], strict=True) if want)
+    return (
+        scores.reshape(lead),
+        by_projections,
+        tuple(g.reshape(*lead[1:], -1).astype(x.dtype) for g in by_weights),
+    )
+
+
+@weighted_slopes.implementation("reference", lambda *_: None)
+def _weighted_slopes(
+    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    return _line_slopes(px, py, x, y, p, couple(px, py, x, y, other_side), factor, wanted)
+
+
+def weight_gradients(costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wanted) -> tuple[Array, ...]:
+    """Gradients of the scores' sum by the weights, as far as wanted: `(..., n)` and `(..., m)`.
+
+    Moving mass moves the ends of the merged quantiles, so the slope is a difference of costs along the path
+    of pairs: for sliced scores it is the Kantorovich potential. It is defined up to a constant, since weights
+    sum to 1, and given with mean 0.
+    """
+    if not (wanted[2] or wanted[3]):
+        return ()
+    assert pairs.ends_x is not None
+    xp = namespace(costs)
+    costs = xp.astype(costs, pairs.mass.dtype)
+    rise = xp.diff(costs, axis=-1)
+    gradients = []
+    for want, ends, index, n in (
+        (wanted[2], pairs.ends_x, pairs.ix, x.n),
+        (wanted[3], ~pairs.ends_x, pairs.iy, y.n),
+    ):
+        if want:
+            steps = xp.where(ends[..., :-1], rise, xp.zeros_like(rise))
+            height = xp.cumulative_sum(steps, axis=-1, include_initial=True)
+            at_ends = xp.where(ends, height, xp.zeros_like(height))
+            potential = scatter_slopes(at_ends, index, n)
+            potential = potential - xp.mean(potential, axis=-1, keepdims=True)
+            gradients.append(xp.astype(xp.sum(potential, axis=0), x.dtype))
+    return tuple(gradients)

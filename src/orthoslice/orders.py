@@ -1,0 +1,161 @@
+"""In which order points lie: on a line, and where a line does not tell them apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from orthoslice.arrays import Array, Operation, detach, device, lexsort_rows, namespace, wide_int
+from orthoslice.cloud import Cloud
+from orthoslice.directions.base import projection_dtype
+from orthoslice.kernels import rows_refusal
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+
+# Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
+_SHORTEST_RADIX = 64
+
+
+def order_points(projections: Array, cloud: Cloud) -> Array:
+    """The order of `projections (slices, ..., n)` of a cloud, ties as the cloud was made ready for them."""
+    order: Array = (
+        stable_order(projections) if cloud.rounding is None else tied_order(projections, cloud.rounding)
+    )
+    return order
+
+
+stable_order = Operation("stable_order")
+"""stable_order(projections (..., n)) -> (..., n): the order of every row; equal numbers keep theirs."""
+
+
+def _order_refusal(projections: Array) -> str | None:
+    if projections.shape[-1] < _SHORTEST_RADIX:
+        return "it takes longer rows"
+    return rows_refusal(projections)
+
+
+@stable_order.implementation("numba", _order_refusal)
+def _stable_order_numba(projections: Array) -> Array:
+    from orthoslice.kernels.numba.sliced import order_projections
+
+    return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
+
+
+def _order_cuda_refusal(projections: Array) -> str | None:
+    if projections.shape[-1] > LONGEST_CUDA_ROW:
+        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
+    return cuda_refusal(projections)
+
+
+@stable_order.implementation("cuda", _order_cuda_refusal)
+def _stable_order_cuda(projections: Array) -> Array:
+    from orthoslice.kernels.cuda.rows import sort_rows
+
+    flat = projections.reshape(-1, projections.shape[-1])
+    return namespace(projections).astype(
+        sort_rows(flat, True).places.reshape(projections.shape), wide_int(flat)
+    )
+
+
+@stable_order.implementation("reference", lambda _: None)
+def _stable_order(projections: Array) -> Array:
+    return namespace(projections).argsort(projections, axis=-1, stable=True)
+
+
+tied_order = Operation("tied_order")
+"""tied_order(projections (slices, ..., n), rounding (..., n)) -> (slices, ..., n): the order of every row.
+
+Neighbours that are no further apart than rounding may have put them are a tie, and so is a chain of such; ties
+keep their order. What ties in exact arithmetic is thus a tie whatever the products' order of summation, which
+changes with their shape: the answer depends neither on chunks nor on threads.
+"""
+
+
+def _tied_refusal(projections: Array, rounding: Array) -> str | None:
+    refusal = rows_refusal(projections)
+    if refusal is None and (projections.dtype != np.float64 or rounding.shape[:-1] != projections.shape[1:-1]):
+        refusal = "it takes float64, and roundings for each place of the batch"
+    return refusal
+
+
+@tied_order.implementation("numba", _tied_refusal)
+def _tied_order_numba(projections: Array, rounding: Array) -> Array:
+    from orthoslice.kernels.numba.ties import order_with_ties
+
+    n = projections.shape[-1]
+    return order_with_ties(projections.reshape(-1, n), rounding.reshape(-1, n)).reshape(projections.shape)
+
+
+@tied_order.implementation("reference", lambda *_: None)
+def _tied_order(projections: Array, rounding: Array) -> Array:
+    xp, n = namespace(projections), projections.shape[-1]
+    order = stable_order(projections)
+    ordered = xp.take_along_axis(projections, order, axis=-1)
+    reach = xp.take_along_axis(xp.broadcast_to(rounding, projections.shape), order, axis=-1)
+    apart = xp.diff(ordered, axis=-1) > reach[..., :-1] + reach[..., 1:]
+    group = xp.cumulative_sum(xp.astype(apart, order.dtype), axis=-1, include_initial=True)
+    return xp.sort(group * n + order, axis=-1) % n
+
+
+def canonical_order(cloud: Cloud) -> Array:
+    """Lexicographic order of the points of every cloud, `(..., n)`; equal points are in order of their weights.
+
+    A stable sort of points in this order breaks ties by coordinates, so that the coupling depends on the
+    points and not on the order of their rows.
+    """
+    xp = namespace(cloud.points)
+    points, by_weight = detach(cloud.points), None
+    if cloud.weights is not None:
+        by_weight = xp.argsort(detach(cloud.weights), axis=-1, stable=True)
+        points = gather_points(points, by_weight)
+    order = xp.reshape(lexsort_rows(xp.reshape(points, (-1, cloud.n, cloud.dim))), points.shape[:-1])
+    return order if by_weight is None else xp.take_along_axis(by_weight, order, axis=-1)
+
+
+def in_canonical_order(cloud: Cloud) -> tuple[Array, Cloud]:
+    """The canonical order of a cloud, and the cloud in that order."""
+    xp = namespace(cloud.points)
+    order = canonical_order(cloud)
+    points = gather_points(cloud.points, order)
+    weights = cloud.weights
+    if weights is not None:
+        weights = xp.take_along_axis(weights, order, axis=-1)
+    return order, Cloud(points, weights)
+
+
+def ready_for_ties(cloud: Cloud) -> tuple[Array, Cloud]:
+    """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
+
+    A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
+    it is taken; a few more allow for transforms. In float32 as much would tie many neighbours that are not
+    equal: there only equal numbers tie.
+    """
+    order, cloud = in_canonical_order(cloud)
+    xp, points = namespace(cloud.points), detach(cloud.points)
+    dtype = projection_dtype(points)
+    if dtype != xp.float64:
+        return order, cloud
+    largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), dtype)
+    # Coordinates may be of a size whose square has no place in the type.
+    unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
+    return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * length)
+
+
+def gather_points(points: Array, index: Array) -> Array:
+    """Points `(..., n, dim)` at `index (slices, ..., pairs)`: `(slices, ..., pairs, dim)`."""
+    xp = namespace(points)
+    n, dim = points.shape[-2:]
+    index_in_all = flat_index(index, tuple(points.shape[:-2]), n)
+    rows = xp.take(xp.reshape(points, (-1, dim)), xp.reshape(index_in_all, (-1,)), axis=0)
+    return xp.reshape(rows, (*index_in_all.shape, dim))
+
+
+def flat_index(index: Array, batch: tuple[int, ...], n: int) -> Array:
+    """Indices into clouds `(*batch, n)` laid end to end, from indices into each."""
+    if not batch:
+        return index
+    xp = namespace(index)
+    offsets = xp.arange(math.prod(batch), dtype=index.dtype, device=device(index)) * n
+    return index + xp.reshape(offsets, (*batch, 1))
