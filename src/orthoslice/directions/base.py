@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from orthoslice.arrays import DIRECTIONS, RNG, Array, DType, Stream, namespace, resolve_rng
+from orthoslice.kernels.cuda.products import product
 
 DEFAULT_BLOCKS = 8
 
@@ -42,16 +43,16 @@ class DenseDirections(Directions):
     def project(self, points: Array, rows: Any) -> Array:
         theta = take_rows(self.theta, rows)
         if points.ndim == 2:
-            return theta @ points.T
+            return product(theta, points.T)
         xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
-        return xp.reshape(theta @ flat.T, (theta.shape[0], *points.shape[:-1]))
+        return xp.reshape(product(theta, flat.T), (theta.shape[0], *points.shape[:-1]))
 
     def adjoint(self, slopes: Array, rows: Any) -> Array:
         xp = namespace(slopes)
         theta = take_rows(self.theta, rows)
         flat = xp.reshape(slopes, (theta.shape[0], -1))
-        return xp.reshape(flat.T @ theta, (*slopes.shape[1:], self.dim))
+        return xp.reshape(product(flat.T, theta), (*slopes.shape[1:], self.dim))
 
 
 def take_rows(array: Array, rows: Any) -> Array:
