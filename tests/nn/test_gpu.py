@@ -31,7 +31,7 @@ def gpu_clouds(rng, request):
 
 def gpu_losses(target):
     theta = drawn().float()
-    options = [{}, {"directions": "iid"}, {"p": 1}, {"memory": 20_000}]
+    options = [{}, {"directions": "iid"}, {"p": 1}, {"memory": 20_000}, {"distance": True}]
     losses = [nn.SlicedWassersteinLoss(COUNT, seed=SEED, **given).to("cuda") for given in options]
     fixed = nn.SlicedWassersteinLoss(directions=theta, target=target).to("cuda")
     return [*((loss, (target,)) for loss in losses), (fixed, ())]
@@ -72,11 +72,17 @@ def test_replays_of_a_graph_draw_anew(gpu_clouds):
 def test_a_step_does_not_wait_for_the_gpu(gpu_clouds, request):
     x, y = gpu_clouds
     losses = gpu_losses(y)
+
+    def use(loss, rest):
+        loss.train()(x, *rest).backward()
+        loss.value_and_grad(x, *rest)
+        loss.eval()(x, *rest)
+
     for loss, rest in losses:
-        loss(x, *rest).backward()
+        use(loss, rest)
     request.getfixturevalue("strict_gpu")
     for loss, rest in losses:
-        loss(x, *rest).backward()
+        use(loss, rest)
 
 
 @on_gpu
@@ -97,3 +103,57 @@ def test_streams_of_their_own(gpu_clouds):
         for found, wanted, stream in zip(values, expected, streams, strict=True):
             torch.cuda.current_stream().wait_stream(stream)
             assert_rounded(found, wanted, np.float32, DIM * COUNT)
+
+
+@on_gpu
+def test_gradients_without_a_tape_in_a_graph(gpu_clouds):
+    """They draw anew at every replay, as the losses do."""
+    x, y = (c.detach() for c in gpu_clouds)
+    loss, eager = (nn.SlicedWassersteinLoss(COUNT, seed=SEED).to("cuda") for _ in range(2))
+    loss.value_and_grad(x, y)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = loss.value_and_grad(x, y)
+    eager.load_state_dict(loss.state_dict())
+    for _ in range(3):
+        graph.replay()
+        for one, other in zip(found, eager.value_and_grad(x, y), strict=True):
+            assert_rounded(one, other, np.float32, DIM * COUNT)
+    assert loss.step.item() == eager.step.item()
+
+
+@on_gpu
+def test_functions_in_a_graph_ask_for_a_seed(gpu_clouds):
+    x, y = (c.detach() for c in gpu_clouds)
+    expected = osl.sliced_wasserstein(x, y, rng=1).value
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for rng in (None, np.random.default_rng(0)):
+            with pytest.raises(ValueError, match="must be an integer while a CUDA graph is captured"):
+                osl.sliced_wasserstein(x, y, rng=rng)
+        value = osl.sliced_wasserstein(x, y, rng=1).value
+    graph.replay()
+    torch.testing.assert_close(value, expected)
+
+
+@on_gpu
+def test_products_of_a_gpu_are_not_rounded(rng):
+    """With TF32 on, under its newer name; products of the library itself are the control."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this torch has only the old switch")
+    x, y = (points(rng, "cuda", 20_000) + 1 for _ in "xy")
+    unit = drawn().to("cuda")
+    theta = unit.float()
+    loss = nn.SlicedWassersteinLoss(directions=theta).to("cuda")
+    exact = osl.sliced_wasserstein(x.double(), y.double(), directions=unit).value
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        for value in (loss(x, y), osl.sliced_wasserstein(x, y, directions=theta).value):
+            torch.testing.assert_close(value.double(), exact, rtol=1e-4, atol=0)
+        rough = theta @ x.T - (theta.double() @ x.T.double())
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert rough.abs().max() > 1e-4

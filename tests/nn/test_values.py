@@ -258,7 +258,9 @@ def test_value_and_grad(rng, kind, variety, mode, place):
     for one, other in zip(found, expected, strict=True):
         assert not one.requires_grad
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert torch.equal(one.clone(), other.detach())
+        # A GPU adds some gradients in any order.
+        rounding = np.float16 if one.dtype == torch.float16 else np.float32
+        assert_rounded(one.clone(), other, rounding, DIM * COUNT)
 
 
 @both
@@ -269,7 +271,7 @@ def test_value_and_grad_of_both_clouds(clouds, kind, place):
     value = loss(x, y, rng=5)
     for one, other in zip(found, (value, *torch.autograd.grad(value, (x, y))), strict=True):
         assert not one.requires_grad
-        assert torch.equal(one, other.detach())
+        assert_rounded(one, other, np.float32, DIM * COUNT)
     assert loss.step.item() == 0
     with pytest.raises(ValueError, match="Pass it as `y`"):
         LOSSES[kind](target=y.detach()).to(place).value_and_grad(x, y_grad=True)

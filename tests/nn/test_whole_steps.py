@@ -371,24 +371,19 @@ def test_whole_steps_follow_a_change_to_the_distance(rng, whole_step):
     torch.testing.assert_close(loss(x, y, rng=1), value.sqrt())
 
 
-def test_whole_steps_of_an_evaluation(rng, whole_step):
+@pytest.mark.parametrize("directions", ["orthogonal", "iid"])
+def test_whole_steps_of_an_evaluation(rng, directions, whole_step):
     """With the directions of the current step, which stays; drawn ahead or not."""
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
-    for count in (COUNT, 40 * DIM):
-        loss = nn.SlicedWassersteinLoss(count, seed=SEED).to(whole_step)
-        loss(x, y)
-        loss.eval()
-        for _ in range(3):
-            assert_rounded(loss(x, y), plain("sliced", x, y, drawn(1, count=count))[0], np.float32, DIM * count)
-        assert loss.step.item() == 1
-        assert_rounded(
-            loss.train()(x, y), plain("sliced", x, y, drawn(1, count=count))[0], np.float32, DIM * count
-        )
-        assert loss.step.item() == 2
+    loss = nn.SlicedWassersteinLoss(COUNT, directions=directions, seed=SEED).to(whole_step)
+    loss(x, y)
+    expected, _ = plain("sliced", x, y, drawn(1, IID() if directions == "iid" else None))
+    for mode, after in ((loss.eval, 1), (loss.eval, 1), (loss.train, 2)):
+        assert_rounded(mode()(x, y), expected, np.float32, DIM * COUNT)
+        assert loss.step.item() == after
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("m", [20, 13])
+@pytest.mark.parametrize(("m", "dtype"), [(20, torch.float32), (20, torch.float16), (13, torch.float32)])
 @pytest.mark.parametrize("y_grad", [False, True])
 def test_whole_steps_give_value_and_gradients(rng, y_grad, m, dtype, whole_step, monkeypatch):
     """What the tape gives, in any mode, without touching it."""

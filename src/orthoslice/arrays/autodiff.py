@@ -88,15 +88,18 @@ def _through_numpy(
 
 def wants_gradients(*tensors: Array | None) -> Wanted:
     """By which of these torch tensors somebody may differentiate: backwards along the tape, or forwards."""
-    taped = sys.modules["torch"].is_grad_enabled()
-    wanted = [taped and t is not None and t.requires_grad for t in tensors]
-    if is_forward_mode():
-        wanted = [want or (t is not None and _has_tangent(t)) for t, want in zip(tensors, wanted, strict=True)]
-    return tuple(wanted)
+    taped, forwards = sys.modules["torch"].is_grad_enabled(), is_forward_mode()
+    wanted = (False,) * len(tensors)
+    # Asked at every training step, so it must be quick.
+    if taped:
+        wanted = tuple([t is not None and t.requires_grad for t in tensors])
+    if forwards:
+        wanted = tuple(w or (t is not None and _has_tangent(t)) for t, w in zip(tensors, wanted, strict=True))
+    return wanted
 
 
 def is_forward_mode() -> bool:
-    """Whether torch tensors may have tangents now; asked at every training step, so it must be quick."""
+    """Whether torch tensors may have tangents now."""
     return bool(sys.modules["torch"].autograd.forward_ad._current_level >= 0)
 
 
