@@ -164,7 +164,7 @@ def test_a_refused_call_among_others_does_not_take_their_steps_back(clouds, kind
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks")
 def test_a_child_does_not_wait_for_a_thread_it_does_not_have():
     code = """
-import os, threading, warnings
+import os, signal, threading, warnings
 import torch, orthoslice as osl
 from orthoslice.nn import _loss
 warnings.simplefilter("ignore")
@@ -180,6 +180,7 @@ thread.start()
 held.wait()
 child = os.fork()
 if child == 0:
+    signal.alarm(30)
     loss(x, x)
     os._exit(7)
 status = os.waitpid(child, 0)[1]

@@ -427,7 +427,9 @@ def test_whole_steps_on_views_that_stand_for_their_negative(rng, whole_step):
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
     loss = nn.SlicedWassersteinLoss(COUNT).to(whole_step)
     for p, q in ((x, y), (y, x)):
-        view = torch.complex(p, p).conj().imag
+        view = torch._neg_view(p)
+        assert view.is_neg()
+        assert view.is_contiguous()
         assert torch.equal(loss(view, q, rng=1), loss(-p, q, rng=1))
 
 
