@@ -217,3 +217,100 @@ def test_estimates_are_pytrees(rng: np.random.Generator) -> None:
     leaves, spec = _pytree.tree_flatten(osl.sliced_wasserstein(torch.tensor(x), torch.tensor(y), rng=7))
     assert len(leaves) == 2
     assert float(_pytree.tree_unflatten(leaves, spec).value) == float(leaves[0])
+
+
+# Torch uses its own script compiler for it.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.parametrize("bridge", [True, False])
+@pytest.mark.parametrize("kind", ["equal", "unequal", "weighted", "batch"])
+@pytest.mark.parametrize("score", ["sliced", "exact"])
+def test_torch_derivatives_forwards(
+    score: str, kind: str, bridge: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Along a random move of every input: what gradients say of it, and zero for inputs that stay."""
+    bridge_torch(monkeypatch, bridge)
+    rng, inputs = np.random.default_rng(1), problem(kind)
+    tensors = {name: torch.tensor(array, requires_grad=True) for name, array in inputs.items()}
+    moves = {name: torch.tensor(rng.normal(size=array.shape)) for name, array in inputs.items()}
+    value = distance(score, **tensors, p=2).distance
+    one = torch.autograd.grad(value.sum(), list(tensors.values()))
+    slope = sum((g * m).sum() for g, m in zip(one, moves.values(), strict=True))
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        plain = {name: torch.tensor(array) for name, array in inputs.items()}
+        dual = {name: forward_ad.make_dual(plain[name], move) for name, move in moves.items()}
+        moved = forward_ad.unpack_dual(distance(score, **dual, p=2).distance)
+        only_y = forward_ad.unpack_dual(distance(score, **{**plain, "y": dual["y"]}, p=2).distance)
+        assert forward_ad.unpack_dual(distance(score, **plain, p=2).distance).tangent is None
+    torch.testing.assert_close(moved.primal, value.detach())
+    torch.testing.assert_close(moved.tangent.sum(), slope)
+    assert moved.tangent.shape == value.shape
+    torch.testing.assert_close(only_y.tangent.sum(), (one[1] * moves["y"]).sum())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_second_derivatives_forwards_are_refused_not_wrong(rng: np.random.Generator) -> None:
+    x, move, y = (torch.tensor(rng.normal(size=(8, 3))) for _ in range(3))
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x.requires_grad_(), move)
+        value = distance("sliced", dual, y, 2).value
+        with pytest.raises(RuntimeError, match="a second one was asked for"):
+            torch.autograd.grad(value, dual)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.parametrize("bridge", [True, False])
+def test_transforms_of_torch_are_refused(
+    bridge: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge_torch(monkeypatch, bridge)
+    x, y = (torch.tensor(rng.normal(size=(8, 3))) for _ in "xy")
+    for score in ("sliced", "exact"):
+
+        def value(x: Any, score: str = score) -> Any:
+            return distance(score, x, y, 2).value
+
+        for transformed in (
+            lambda f: torch.func.grad(f)(x),
+            lambda f: torch.func.vmap(f)(torch.stack([x, y])),
+            lambda f: torch.func.jvp(f, (x,), (y,)),
+        ):
+            with pytest.raises(TypeError, match=r"cannot be transformed by `torch\.func`.*leading axes"):
+                transformed(value)
+
+
+@pytest.mark.parametrize("bridge", [True, False])
+def test_views_of_torch_that_stand_for_their_negative(
+    bridge: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge_torch(monkeypatch, bridge)
+    x, y = (torch.tensor(rng.normal(size=(8, 3))) for _ in "xy")
+    source = torch.complex(x, x).requires_grad_()
+    view = source.conj().imag
+    assert view.is_neg()
+    value = distance("exact", view, y, 2).value
+    minus = (-x).requires_grad_()
+    expected = distance("exact", minus, y, 2).value
+    assert value == expected
+    (found,), (gradient,) = torch.autograd.grad(value, source), torch.autograd.grad(expected, minus)
+    assert torch.equal(found.imag, -gradient)
+    assert osl.wasserstein(view, y).distance == osl.wasserstein(minus, y).distance
+
+
+@pytest.mark.parametrize("bridge", [True, False])
+@pytest.mark.parametrize("kind", ["equal", "unequal", "weighted", "batch"])
+@pytest.mark.parametrize("score", SCORES)
+def test_results_are_where_the_clouds_are(
+    score: str, kind: str, bridge: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever device torch puts new tensors on; nothing can be computed on this one."""
+    bridge_torch(monkeypatch, bridge)
+    tensors = {name: torch.tensor(array, requires_grad=True) for name, array in problem(kind).items()}
+    torch.set_default_device("meta")
+    try:
+        est = distance(score, **tensors, p=2)
+        answers = (est.value, est.stderr, est.scores, *torch.autograd.grad(est.value.sum(), tensors.values()))
+    finally:
+        torch.set_default_device(None)
+    assert {a.device.type for a in answers} == {"cpu"}

@@ -8,7 +8,8 @@ from scipy import stats
 
 import orthoslice as osl
 from orthoslice.arrays import Stream
-from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler
+from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler, drawing
+from orthoslice.directions.base import DenseDirections
 
 # Kolmogorov-Smirnov tests reject at 1e-4, with fixed seeds.
 FALSE_ALARM = 1e-4
@@ -214,3 +215,21 @@ def test_given_rows_are_used_as_they_are(rng: np.random.Generator) -> None:
     same = osl.sliced_wasserstein(x, y, directions="orthogonal", n_directions=10, rng=0)
     assert est.value == pytest.approx(same.value, rel=1e-13)
     assert "nothing is known" in repr(est)
+
+
+@pytest.mark.parametrize("base", [IID, Orthogonal])
+def test_kernels_leave_derived_samplers_alone(base: type[Sampler], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What such a sampler draws on a GPU is its own choice."""
+    torch = pytest.importorskip("torch")
+    for refusal in ("cuda_refusal", "room_refusal"):
+        monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
+
+    class Fixed(base):  # type: ignore[misc, valid-type]
+        def draw(self, stream: Stream, rows: int, dim: int, dtype: object) -> DenseDirections:
+            return DenseDirections(torch.eye(dim, dtype=dtype)[:rows])
+
+    stream = Stream.from_seed(0, torch.zeros(1))
+    blocks = [drawing.Blocks(s, stream, 0, 1, 1, 3, torch.float32) for s in (base(), Fixed())]
+    assert drawing.draw_blocks.chosen(blocks[0]).__name__ == "_draw_blocks_cuda"
+    assert torch.equal(drawing.draw_blocks(blocks[1]).theta, torch.eye(3)[:1])
+    assert not drawing.can_draw_ahead(blocks[1], 1)

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays.namespace import Array, is_bridged, library, namespace, to_numpy
+from orthoslice.arrays.namespace import (
+    Array,
+    is_bridged,
+    library,
+    namespace,
+    refuse_transformed,
+    to_numpy,
+)
 
 Wanted: TypeAlias = tuple[bool, ...]
 
@@ -51,11 +58,17 @@ def differentiable(
     if kind == "jax":
         value, extra = _jax_function(compute, request, trailing, compilable)(inputs, constants)
         return value, extra
-    if kind == "torch" and sys.modules["torch"].is_grad_enabled() and _any_requires_grad(inputs):
-        value, extra = _torch_function().apply(
-            functools.partial(compute, request), constants, trailing, *inputs
-        )
-        return value, extra
+    if kind == "torch":
+        given = [a for a in inputs if a is not None]
+        refuse_transformed(*given)
+        if any(a.is_neg() for a in given):
+            # Kernels read memory, where the sign of such a view is not.
+            inputs = tuple(None if a is None else a.resolve_neg() for a in inputs)
+        wanted = wants_gradients(*inputs)
+        if any(wanted):
+            run = functools.partial(compute, request)
+            value, extra = _torch_function().apply(run, constants, trailing, wanted, *inputs)
+            return value, extra
     outcome = compute(request, inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
 
@@ -67,12 +80,31 @@ def _through_numpy(
     torch = sys.modules["torch"]
     arrays = tuple(None if a is None else to_numpy(a) for a in inputs)
     value, extra, gradients = compute(request, arrays, constants, wanted)
-    back = tuple(None if g is None else torch.as_tensor(g) for g in gradients)
-    return Outcome(torch.as_tensor(np.asarray(value)), torch.as_tensor(extra), back)
+    # Where they came from: otherwise torch's default device would take them over.
+    as_tensor = functools.partial(torch.as_tensor, device="cpu")
+    back = tuple(None if g is None else as_tensor(g) for g in gradients)
+    return Outcome(as_tensor(np.asarray(value)), as_tensor(extra), back)
 
 
-def _any_requires_grad(inputs: tuple[Array | None, ...]) -> bool:
-    return any(a is not None and a.requires_grad for a in inputs)
+def wants_gradients(*tensors: Array | None) -> Wanted:
+    """By which of these torch tensors somebody may differentiate: backwards along the tape, or forwards."""
+    taped, forwards = sys.modules["torch"].is_grad_enabled(), is_forward_mode()
+    wanted = (False,) * len(tensors)
+    # Asked at every training step, so it must be quick.
+    if taped:
+        wanted = tuple([t is not None and t.requires_grad for t in tensors])
+    if forwards:
+        wanted = tuple(w or (t is not None and _has_tangent(t)) for t, w in zip(tensors, wanted, strict=True))
+    return wanted
+
+
+def is_forward_mode() -> bool:
+    """Whether torch tensors may have tangents now."""
+    return bool(sys.modules["torch"].autograd.forward_ad._current_level >= 0)
+
+
+def _has_tangent(tensor: Array) -> bool:
+    return sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], trailing: int) -> Array:
@@ -140,7 +172,14 @@ def _first_derivative() -> Any:
                 "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
             )
 
+        jvp = backward
+
     return FirstDerivative
+
+
+def is_differentiated_again() -> bool:
+    """Whether what a backward pass computes may itself be differentiated, backwards or forwards."""
+    return bool(sys.modules["torch"].is_grad_enabled()) or is_forward_mode()
 
 
 @functools.cache
@@ -149,10 +188,12 @@ def _torch_function() -> Any:
 
     class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(ctx: Any, compute: Any, constants: Any, trailing: Any, *inputs: Any) -> Any:
-            outcome = compute(inputs, constants, tuple(ctx.needs_input_grad[3:]))
+        def forward(ctx: Any, compute: Any, constants: Any, trailing: Any, wanted: Wanted, *inputs: Any) -> Any:
+            outcome = compute(inputs, constants, wanted)
             ctx.trailing = trailing
             ctx.save_for_backward(*inputs, *outcome.gradients)
+            if is_forward_mode():
+                ctx.save_for_forward(*outcome.gradients)
             ctx.mark_non_differentiable(outcome.extra)
             return outcome.value, outcome.extra
 
@@ -163,11 +204,19 @@ def _torch_function() -> Any:
             inputs, gradients = saved[: len(saved) // 2], saved[len(saved) // 2 :]
             pulled = []
             for a, gradient, axes in zip(inputs, gradients, ctx.trailing, strict=True):
-                if gradient is not None and torch.is_grad_enabled():
+                if gradient is not None and is_differentiated_again():
                     gradient = first_derivative(gradient, *(i for i in inputs if i is not None))
                 pulled.append(
                     None if gradient is None else _pull_back(cotangent, gradient, a.shape, axes).to(a.dtype)
                 )
-            return None, None, None, *pulled
+            return None, None, None, None, *pulled
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            moved = 0
+            for gradient, tangent, axes in zip(ctx.saved_tensors, tangents[4:], ctx.trailing, strict=True):
+                if gradient is not None and tangent is not None:
+                    moved = moved + (gradient * tangent).sum(dim=tuple(range(-axes, 0)))
+            return moved, None
 
     return SavedGradient

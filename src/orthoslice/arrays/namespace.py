@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -92,12 +91,32 @@ def is_bridged(array: Array) -> bool:
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """A NumPy view or copy of a concrete array, detached from any gradient tape."""
     if library(array) == "torch":
-        return np.asarray(array.detach().cpu())
+        refuse_transformed(array)
+        # NumPy knows no views that stand for minus what is in memory, as `z.conj().imag` is.
+        return np.asarray(array.detach().cpu().resolve_neg())
     if library(array) == "cupy":
         return np.asarray(array.get())
     if library(array) == "array_api_strict":
         return np.from_dlpack(array)
     return np.asarray(array)
+
+
+def refuse_transformed(*tensors: Array) -> None:
+    """Raise for tensors that transforms of `torch.func` put in the place of others: they have no memory."""
+    core = sys.modules["torch"]._C
+    if not core._are_functorch_transforms_active():
+        return
+    if any(core._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        raise TypeError(
+            "orthoslice cannot be transformed by `torch.func` (grad, vjp, jvp, vmap). For gradients use "
+            "`torch.autograd.grad`, or `value_and_grad` of a loss; for many clouds pass leading axes "
+            "(..., n, dim)."
+        )
+
+
+def is_captured(array: Array) -> bool:
+    """Whether what is launched for a torch tensor goes into a CUDA graph; other arrays never do."""
+    return bool(getattr(array, "is_cuda", False) and sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def wide_float(array: Array) -> DType:
@@ -145,27 +164,18 @@ _AS_IT_IS = contextlib.nullcontext()
 
 
 def full_precision(array: Array) -> AbstractContextManager[Any]:
-    """Matrix products in the arrays' own precision: no TF32, no autocast, whatever the caller has set."""
+    """Operations in the arrays' own precision: no autocast of torch, no shortcuts in products of JAX.
+
+    TF32 is not turned off here, since all threads share that switch of torch: products go through
+    :func:`orthoslice.kernels.cuda.products.product`.
+    """
     kind = library(array)
     if kind == "jax":
         precise: AbstractContextManager[Any] = sys.modules["jax"].default_matmul_precision("highest")
         return precise
     if kind == "torch":
         torch, place = sys.modules["torch"], array.device.type
-        is_rough = place == "cuda" and torch.backends.cuda.matmul.allow_tf32
-        if is_rough or torch.is_autocast_enabled(place):
-            return _torch_in_full_precision(place, is_rough)
+        if torch.is_autocast_enabled(place):
+            exact: AbstractContextManager[Any] = torch.autocast(place, enabled=False)
+            return exact
     return _AS_IT_IS
-
-
-@contextlib.contextmanager
-def _torch_in_full_precision(place: str, is_rough: bool) -> Iterator[None]:
-    torch = sys.modules["torch"]
-    if is_rough:
-        torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        with torch.autocast(place, enabled=False):
-            yield
-    finally:
-        if is_rough:
-            torch.backends.cuda.matmul.allow_tf32 = True

@@ -167,7 +167,8 @@ lexsort_rows = Operation("lexsort_rows")
     "host", lambda points: None if is_readable(points) else "it takes arrays in host memory"
 )
 def _lexsort_host(points: Array) -> Array:
-    return namespace(points).asarray(np.stack([_lexsort_table(table) for table in to_numpy(points)]))
+    orders = np.stack([_lexsort_table(table) for table in to_numpy(points)])
+    return namespace(points).asarray(orders, device=device(points))
 
 
 def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

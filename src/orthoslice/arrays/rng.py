@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays.namespace import Array, device, is_traced, library, namespace, to_numpy
+from orthoslice.arrays.namespace import Array, device, is_captured, is_traced, library, namespace, to_numpy
 from orthoslice.arrays.stream import Stream
 
 RNG: TypeAlias = Any
@@ -26,6 +26,8 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
         return rng, None  # a key that is already beside `like`, which only the device has seen
     if library(rng) == "jax":
         return _from_jax_key(rng, like)
+    if is_captured(like):
+        _check_captured(rng)
     seed = _integer_seed(rng, traced)
     return Stream.from_seed(seed, like), seed
 
@@ -58,6 +60,18 @@ def _integer_seed(rng: RNG, traced: bool) -> int:
     raise TypeError(
         "`rng` must be None, an integer, a NumPy SeedSequence or Generator, a torch Generator or a JAX key; "
         f"got {type(rng).__name__}."
+    )
+
+
+def _check_captured(rng: RNG) -> None:
+    """Refuse what would be drawn once, on the host, while the replays of a CUDA graph repeat it."""
+    torch = sys.modules["torch"]
+    if rng is not None and not isinstance(rng, np.random.Generator | torch.Generator):
+        return
+    what = "None" if rng is None else f"a {type(rng).__module__.partition('.')[0]} Generator"
+    raise ValueError(
+        f"`rng` must be an integer while a CUDA graph is captured; got {what}, which would be drawn from once, "
+        "and every replay would repeat those directions. The losses in `osl.nn` draw new ones at every replay."
     )
 
 

@@ -20,6 +20,7 @@ from orthoslice.arrays import (
     resolve_rng,
     wide_float,
 )
+from orthoslice.kernels.cuda.products import product
 
 DEFAULT_BLOCKS = 8
 
@@ -55,16 +56,16 @@ class DenseDirections(Directions):
     def project(self, points: Array, rows: Any) -> Array:
         theta = take_rows(self.theta, rows)
         if points.ndim == 2:
-            return theta @ points.T
+            return product(theta, points.T)
         xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
-        return xp.reshape(theta @ flat.T, (theta.shape[0], *points.shape[:-1]))
+        return xp.reshape(product(theta, flat.T), (theta.shape[0], *points.shape[:-1]))
 
     def adjoint(self, slopes: Array, rows: Any) -> Array:
         xp = namespace(slopes)
         theta = take_rows(self.theta, rows)
         flat = xp.reshape(slopes, (theta.shape[0], -1))
-        return xp.reshape(flat.T @ theta, (*slopes.shape[1:], self.dim))
+        return xp.reshape(product(flat.T, theta), (*slopes.shape[1:], self.dim))
 
 
 def project_widely(directions: Directions, points: Array, rows: Any) -> Array:

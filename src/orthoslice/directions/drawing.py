@@ -42,8 +42,13 @@ def _draw_given(blocks: Blocks) -> Directions:
     return blocks.sampler.draw(blocks.stream, blocks.rows, blocks.dim, blocks.dtype)
 
 
+def has_kernels(sampler: Sampler) -> bool:
+    """Whether kernels draw what this sampler would; one derived from ours may draw something else."""
+    return type(sampler) in (IID, Orthogonal)
+
+
 def _cuda_refusal(blocks: Blocks) -> str | None:
-    if not isinstance(blocks.sampler, IID | Orthogonal):
+    if not has_kernels(blocks.sampler):
         return "it takes independent and orthogonal directions"
     if str(blocks.dtype) != "torch.float32":
         return "it draws float32"

@@ -34,18 +34,27 @@ class SlicedWassersteinLoss(Loss):
     n_directions
         How many directions a step takes. None means 8 blocks of about ``clip(dim, 16, 128)``.
     p
-        The power, at least 1. The loss is SW_p^p; take the root if you want the distance.
+        The power, at least 1.
     directions
         ``"orthogonal"``, ``"iid"``, ``"hadamard"``, a sampler from :mod:`orthoslice.directions`, or unit rows
         `(slices, dim)`, which are then the same at every step.
     target
-        A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. Where the directions
-        stay the same too, a GPU projects and sorts it only once, unless that is slower.
+        A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. It is copied, so writes
+        to the tensor that was passed change nothing. Where the directions stay the same too, a GPU projects and
+        sorts it only once, unless that is slower. To change it, write to the copy, ``loss.target.copy_(new)``,
+        or put another in its place, ``loss.target = new``; writes through ``.data`` may go unnoticed.
+    distance
+        Whether the loss is the distance, SW_p, instead of SW_p^p. Its gradient at equal clouds is 0, where that
+        of ``loss(x, y) ** (1 / p)`` is NaN. The root of an unbiased estimate is slightly biased downwards.
     seed
         An integer, for runs that can be repeated; None draws one. Key and step are buffers: they move with the
         module and are saved in its `state_dict`, so that a run that is taken up again goes on where it was.
     memory
         Working memory in bytes or as text.
+
+    Notes
+    -----
+    A loss lives where its target is, or else its given directions; ``loss.to(device)`` moves it.
 
     Examples
     --------
@@ -65,10 +74,11 @@ class SlicedWassersteinLoss(Loss):
         p: float = 2,
         directions: Any = "orthogonal",
         target: torch.Tensor | None = None,
+        distance: bool = False,
         seed: int | None = None,
         memory: int | str = "512MB",
     ) -> None:
-        super().__init__(n_directions, p, directions, target, seed, memory, Sliced())
+        super().__init__(n_directions, p, directions, target, distance, seed, memory, Sliced())
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         return sliced_wasserstein(x, y, **options)
@@ -84,7 +94,7 @@ class SlicedWassersteinLoss(Loss):
         with full_precision(x):
             target = None
             if self._may_sort_target and not wanted[1]:
-                target = self._sorted_target.of(_sort_target, self.target, theta)
+                target = self._sorted_target.get_or_make(_sort_target, self.target, theta)
             return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
 
     def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
@@ -108,7 +118,7 @@ class ProjectedWassersteinLoss(Loss):
 
     Parameters
     ----------
-    n_directions, p, directions, target, seed, memory
+    n_directions, p, directions, target, distance, seed, memory
         As in :class:`SlicedWassersteinLoss`; a target is not sorted beforehand.
     cost
         How couplings are priced; as in :func:`orthoslice.projected_wasserstein`.
@@ -129,12 +139,13 @@ class ProjectedWassersteinLoss(Loss):
         cost: Literal["exact", "pooled", "independent"] = "exact",
         directions: Any = "orthogonal",
         target: torch.Tensor | None = None,
+        distance: bool = False,
         seed: int | None = None,
         memory: int | str = "512MB",
     ) -> None:
         if cost not in COSTS:
             raise ValueError(f"`cost` must be one of {sorted(COSTS)}; got {cost!r}.")
-        super().__init__(n_directions, p, directions, target, seed, memory, COSTS[cost])
+        super().__init__(n_directions, p, directions, target, distance, seed, memory, COSTS[cost])
         self.cost = cost
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
@@ -152,12 +163,12 @@ class ProjectedWassersteinLoss(Loss):
         if BYTES_A_PAIR * slices * n > self.memory:
             return None
         run = ProjectedStep(x.get_device(), n, dim, slices, self.p)
-        return lambda loss, x, y, theta, *rest: run(x, y, theta, loss._spoil_of(theta), *rest)
+        return lambda loss, x, y, theta, *rest: run(x, y, theta, loss._nan_of(theta), *rest)
 
-    def _spoil_of(self, theta: torch.Tensor) -> torch.Tensor | None:
-        """NaN if a given direction is not of unit length; None if nothing has to be looked at."""
-        spoil = self._spoil.of(unreadable_nan, theta) if self._sampler is None else None
-        return spoil if isinstance(spoil, torch.Tensor) else None
+    def _nan_of(self, theta: torch.Tensor) -> torch.Tensor | None:
+        """A tensor that is NaN if a given direction is, which orders would swallow; None if none is given."""
+        found = self._nan_of_bad_rows.get_or_make(unreadable_nan, theta) if self._sampler is None else None
+        return found if isinstance(found, torch.Tensor) else None
 
 
 def _sort_target(target: torch.Tensor, theta: torch.Tensor) -> Any:

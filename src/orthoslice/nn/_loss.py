@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
-import operator
 import secrets
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from orthoslice.arrays import STEPS, Stream
+from orthoslice.arrays import STEPS, Stream, is_captured
+from orthoslice.arrays.autodiff import wants_gradients
 from orthoslice.cloud import Cloud
-from orthoslice.directions import IID, Given, Orthogonal
-from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
+from orthoslice.directions import Given
+from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks, has_kernels
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.directions import DrawnAhead
-from orthoslice.nn._steps import Kept, Plan, WithGradients, is_captured
+from orthoslice.nn._inputs import check_seed, check_target, check_tensor, refuse_transforms, warn_of_images
+from orthoslice.nn._plans import (
+    Plan,
+    at_least_single,
+    draw_step,
+    draw_steps_ahead,
+    given_directions,
+    run_to_distance,
+)
+from orthoslice.nn._steps import TensorCache, Turns, WithGradients, split_gradient
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.result import Estimate
 from orthoslice.scores import Score
 
-# Shapes of clouds whose plans are kept.
+# How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
 
-_NO_PLAN = object()
+# Stands for "never planned": None in the table of plans says that no plan is possible.
+_NOT_PLANNED = object()
 
-# A step is launched as a whole: between drawing its directions and counting it, no other thread may come. A
-# thread may come back, since hooks on what autograd saves can call a loss.
-_IN_TURN = threading.RLock()
+# Held while a step of the kernels is launched, from drawing its directions to counting it; and while the number
+# of a step is taken for the public function.
+_STEPS_IN_TURN = Turns()
 
 # What the kernels for a whole step take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
 
 
 class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
-    """Options, and the key and the step of the directions, which live where the data does."""
+    """Options, and the key and the step of the directions, which live where the data does.
+
+    A call goes one of two ways. Where a :class:`.Plan` can be made for clouds like these, kernels make the
+    whole step on the device. Otherwise the public function does it: in host memory, and for batches, weights
+    and types that the kernels do not take.
+    """
 
     key_high: torch.Tensor
     key_low: torch.Tensor
@@ -47,45 +62,134 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     theta: torch.Tensor | None
     target: torch.Tensor | None
     _plans: dict[Any, Any]
-    _all_ahead: dict[Any, DrawnAhead]
-    _checked_theta: Kept
-    _spoil: Kept
-    _sorted_target: Kept
+    _ahead_by_layout: dict[Any, DrawnAhead]
+    _checked_theta: TensorCache
+    _nan_of_bad_rows: TensorCache
+    _sorted_target: TensorCache
     cost: Any = None
 
     def __init__(
-        self, n_directions: Any, p: Any, directions: Any, target: Any, seed: Any, memory: Any, score: Score
+        self,
+        n_directions: Any,
+        p: Any,
+        directions: Any,
+        target: Any,
+        distance: Any,
+        seed: Any,
+        memory: Any,
+        score: Score,
     ) -> None:
         super().__init__()
-        if isinstance(directions, list | tuple | np.ndarray):
-            directions = torch.as_tensor(directions)
         if target is not None:
-            _check_tensor("target", target)
-        given = isinstance(directions, torch.Tensor)
+            check_target(target)
+        # A loss lives in one place: that of its target, or else of its directions, or else torch's default.
+        place = None if target is None else target.device
+        given = isinstance(directions, torch.Tensor | list | tuple | np.ndarray)
+        if given:
+            directions = torch.as_tensor(directions, device=place)
+            if directions.requires_grad:
+                raise ValueError("`directions` have no gradient here; pass `directions.detach()`.")
+            place = directions.device
         sampler = Given(theta=directions) if given else check_directions(directions, Cloud(torch.zeros(1, 1)))
         self.n_directions = check_n_directions(n_directions, sampler)
         self.p = check_p(p)
+        self.distance = bool(distance)
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
         self._score = score
         self._has_target = target is not None
-        self._forget()
-        self.register_buffer("theta", directions.detach() if given else None)
-        self.register_buffer("target", target.detach() if self._has_target else None, persistent=False)
-        key = Stream.from_seed(secrets.randbits(64) if seed is None else _check_seed("seed", seed), np.zeros(1))
-        self.register_buffer("key_high", torch.as_tensor(key.high))
-        self.register_buffer("key_low", torch.as_tensor(key.low))
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self._has_warned = False
+        self._clear_caches()
+        # Copies, since what is worked out from them would not notice every write to the caller's tensors.
+        self.register_buffer("theta", directions.clone() if given else None)
+        self.register_buffer("target", None if target is None else target.clone(), persistent=False)
+        key = Stream.from_seed(secrets.randbits(64) if seed is None else check_seed("seed", seed), np.zeros(1))
+        self.register_buffer("key_high", torch.as_tensor(key.high, device=place))
+        self.register_buffer("key_low", torch.as_tensor(key.low, device=place))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=place))
+
+    @property
+    def seed(self) -> int:
+        """The integer that `seed=` repeats these directions with; on a GPU, reading it waits for the device."""
+        high, low = (int(word) & 0xFFFFFFFF for word in (self.key_high, self.key_low))
+        return high << 32 | low
 
     def forward(
-        self, x: torch.Tensor, y: torch.Tensor | None = None, *, rng: int | None = None
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor | None = None,
+        *,
+        x_weights: torch.Tensor | None = None,
+        y_weights: torch.Tensor | None = None,
+        rng: int | None = None,
     ) -> torch.Tensor:
         """The loss of `x (n, dim)` against `y (m, dim)`, or against the target: a scalar.
 
-        Clouds with leading axes `(..., n, dim)` share the directions, and the loss is the mean over them. Every
-        call moves on to new directions unless `rng`, an integer, says which to use: what runs twice under
-        activation checkpointing must see the same ones both times.
+        Clouds with leading axes `(..., n, dim)` share the directions, and the loss is the mean over them.
+        Weights `x_weights (..., n)` and `y_weights (..., m)`, which sum to 1, go through the public function on
+        every device.
+
+        In training mode every call moves on to new directions. After `eval()` calls use the directions of the
+        current step and leave it as it is, so that validation changes nothing of a run. `rng`, an integer, says
+        which directions to use instead, in either mode: what runs twice under activation checkpointing must see
+        the same ones both times.
         """
+        y = self._check_pair(x, y)
+        weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
+        # A compiler would find nothing to fuse in there: it breaks its graph once, and goes on after it.
+        if torch.compiler.is_compiling():
+            return _run_uncompiled(self._value, x, y, weights, rng)
+        return self._value(x, y, weights, rng)
+
+    def value_and_grad(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor | None = None,
+        *,
+        y_grad: bool = False,
+        x_weights: torch.Tensor | None = None,
+        y_weights: torch.Tensor | None = None,
+        rng: int | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """The loss and its gradient by `x` in one call, without a tape.
+
+        For loops that move the points themselves. The gradient is worked out with the value, so on a GPU this
+        spares handing it through torch's engine, which for small clouds takes longer than the step. The call is
+        a step like any other, works under `no_grad` and in inference mode, and both results are constants to
+        torch, even if `x` or `y` come from a network.
+
+        Parameters
+        ----------
+        x, y, x_weights, y_weights, rng
+            As in a call of the loss.
+        y_grad
+            Whether to return the gradient by `y` too.
+
+        Returns
+        -------
+        tuple
+            The value, the gradient by `x`, of its shape and type, and with `y_grad` that by `y`.
+
+        Examples
+        --------
+        >>> import torch, orthoslice as osl
+        >>> loss = osl.nn.SlicedWassersteinLoss(n_directions=63, target=torch.ones(100, 3), seed=0)
+        >>> x = torch.zeros(100, 3)
+        >>> value, gradient = loss.value_and_grad(x)
+        >>> round(value.item(), 6), tuple(gradient.shape), round((x - 50 * 3 * gradient).mean().item(), 6)
+        (1.0, (100, 3), 1.0)
+        """
+        if y_grad and y is None:
+            raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
+        y = self._check_pair(x, y)
+        weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
+        if torch.compiler.is_compiling():
+            result: tuple[torch.Tensor, ...] = _run_uncompiled(self._value_and_grad, x, y, weights, rng, y_grad)
+            return result
+        return self._value_and_grad(x, y, weights, rng, y_grad)
+
+    def _check_pair(self, x: Any, y: Any) -> torch.Tensor:
+        """What to compare `x` with."""
         if (y is None) != self._has_target:
             raise TypeError(
                 "Pass `y`: this loss was made without a `target`."
@@ -93,69 +197,101 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 else "This loss was made with a `target`: pass `x` alone."
             )
         y = self.target if y is None else y
-        _check_tensor("x", x)
-        _check_tensor("y", y)
-        # A compiler would find nothing to fuse in there: it breaks its graph once, and goes on after it.
-        value = self._value_uncompiled if torch.compiler.is_compiling() else self._value
-        return value(x, y, rng)
+        check_tensor("x", x)
+        check_tensor("y", y)
+        return y
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _value_uncompiled(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
-        return self._value(x, y, rng)
-
-    def _value(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
-        # Looked up, not worked out: for small clouds the host is what takes time.
-        given, step = self._buffers["theta"], self._buffers["step"]
-        rows = self.n_directions if given is None else (given.shape, given.device)
-        options = (rows, self.p, self.memory, self.cost)
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, options)
-        plan = self._plans.get(shape, _NO_PLAN)
-        if plan is _NO_PLAN:
-            plan = self._make_plan(shape, x, y)
+    def _value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+        plan, x, y = self._find_plan(x, y, weights)
         if plan is None:
-            return self._value_in_general(x, y, rng)
+            return self._value_in_general(x, y, weights, rng)
         if not plan.is_single:
-            # Half precision is summed in single precision.
             x, y = x.float(), y.float()
-        with _IN_TURN:
-            theta, step = plan.directions(self, rng)
-            run = functools.partial(plan.run, self)
-            if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-                value: torch.Tensor = WithGradients.apply(run, (theta, step), x, y)
+        wanted = wants_gradients(x, y)
+        with _STEPS_IN_TURN:
+            run = self._start_step(plan, rng)
+            if wanted[0] or wanted[1]:
+                value: torch.Tensor = WithGradients.apply(run, wanted, x, y)
             else:
-                value, _ = run(x, y, theta, step, (False, False))
+                value, _ = run(x, y, wanted)
         return value
 
+    def _value_and_grad(
+        self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
+    ) -> tuple[torch.Tensor, ...]:
+        plan, x, y = self._find_plan(x, y, weights)
+        if plan is None:
+            # A tape of its own, whatever the caller has turned off.
+            with torch.inference_mode(False), torch.enable_grad():
+                x = (x.clone() if x.is_inference() else x).detach().requires_grad_()
+                y = (y.clone() if y.is_inference() else y).detach().requires_grad_(y_grad)
+                value = self._value_in_general(x, y, weights, rng)
+                return value.detach(), *torch.autograd.grad(value, (x, y) if y_grad else (x,))
+        with torch.no_grad():
+            wide = (x, y) if plan.is_single else (x.float(), y.float())
+            wanted = True, y_grad
+            with _STEPS_IN_TURN:
+                value, gradient = self._start_step(plan, rng)(*wide, wanted)
+            parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
+            return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
+
+    def _find_plan(self, x: Any, y: Any, weights: Any) -> tuple[Plan | None, Any, Any]:
+        """How to make the whole step by kernels, or None where they cannot; and the clouds as plain memory.
+
+        Looked up, not worked out: for small clouds the host is what takes time.
+        """
+        refuse_transforms()
+        if x.is_neg() or y.is_neg():
+            # Kernels read memory, where the sign of such a view is not.
+            x, y = x.resolve_neg(), y.resolve_neg()
+        if weights is not None:
+            return None, x, y
+        given, step = self._buffers["theta"], self._buffers["step"]
+        rows = self.n_directions if given is None else (given.shape, given.device)
+        options = (rows, self.p, self.distance, self.memory, self.cost)
+        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, options)
+        plan = self._plans.get(shape, _NOT_PLANNED)
+        return (self._make_plan(shape, x, y) if plan is _NOT_PLANNED else plan), x, y
+
+    def _start_step(self, plan: Plan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
+        """Draw the directions of a step; returns what takes x, y and the wanted gradients, and counts it."""
+        theta, step = plan.directions(self, rng)
+        counted = step if self.training else None
+        return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
+
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
-        """How to make a whole step on the device, or None where the public function must do it."""
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-            self._all_ahead.clear()
+            self._ahead_by_layout.clear()
         plan = None
         if self._whole_step_refusal(x, y) is None:
-            directions: Any = _given_directions
+            directions: Any = given_directions
             slices = 0 if self.theta is None else self.theta.shape[0]
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
-                directions = functools.partial(_drawn, draw_blocks.chosen(blocks), blocks, slices)
+                directions = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, slices)
                 if can_draw_ahead(blocks, slices) and not is_captured(self.step):
-                    directions = functools.partial(_drawn_ahead, self._ahead(blocks, slices), directions)
+                    directions = functools.partial(
+                        draw_steps_ahead, self._drawn_ahead(blocks, slices), directions
+                    )
             run = self._choose_run(x, y, slices)
+            if run is not None and self.distance and self.p != 1:
+                run = functools.partial(run_to_distance, run, self.p)
             plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
         self._plans[shape] = plan
         return plan
 
-    def _ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
-        """One for all plans that draw alike."""
-        key = self.step.device, blocks.rows, slices, blocks.dim
-        if key not in self._all_ahead:
+    def _drawn_ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
+        """Directions of several steps at once, shared by all plans that draw alike."""
+        layout = self.step.device, blocks.rows, slices, blocks.dim
+        if layout not in self._ahead_by_layout:
             with torch.inference_mode(False):
                 made = DrawnAhead(self.step, STEPS, blocks.rows, slices, blocks.dim, blocks.purpose)
-            self._all_ahead[key] = made
-        return self._all_ahead[key]
+            self._ahead_by_layout[layout] = made
+        return self._ahead_by_layout[layout]
 
     @abc.abstractmethod
     def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
@@ -163,7 +299,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
-        if not isinstance(self._sampler, IID | Orthogonal | None):
+        if not (self._sampler is None or has_kernels(self._sampler)):
             return "it takes independent, orthogonal or given directions"
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
             return "it takes two clouds of points"
@@ -177,44 +313,68 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return "it takes clouds on the device of the loss"
         return cuda_refusal(self.step, dtype="int64")
 
-    def _value_in_general(self, x: Any, y: Any, rng: int | None) -> torch.Tensor:
+    def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
+        # Once is enough.
+        self._has_warned = self._has_warned or warn_of_images(x, y)
         stream, step = self._key(rng, x)
-        on_host = x.device.type == "cpu"
-        if on_host:
-            # Tensors in host memory are worked on as NumPy arrays.
-            stream = Stream(*(word.numpy() for word in stream))
-        if step is not None:
-            stream = stream.fold(
-                int(step.to(torch.int32)) if on_host else step.to(torch.int32).reshape(1), STEPS
+        x_weights, y_weights = weights or (None, None)
+        with self._taken_step(step) as now:
+            on_host = x.device.type == "cpu"
+            if on_host:
+                # Tensors in host memory are worked on as NumPy arrays.
+                stream = Stream(*(word.numpy() for word in stream))
+            if now is not None:
+                number = now.to(torch.int32)
+                stream = stream.fold(int(number) if on_host else number.reshape(1), STEPS)
+            estimate = self._estimate(
+                x,
+                y,
+                x_weights=x_weights,
+                y_weights=y_weights,
+                p=self.p,
+                directions=at_least_single(self.theta) if self._sampler is None else self._sampler,
+                n_directions=self.n_directions,
+                rng=stream,
+                memory=self.memory,
             )
-        value: torch.Tensor = self._estimate(
-            x,
-            y,
-            p=self.p,
-            directions=_wide(self.theta) if self._sampler is None else self._sampler,
-            n_directions=self.n_directions,
-            rng=stream,
-            memory=self.memory,
-        ).value
-        if step is not None:
-            step += 1
+            value: torch.Tensor = estimate.distance if self.distance else estimate.value
         return value.mean()
+
+    @contextlib.contextmanager
+    def _taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
+        """The number of the current step, after which the next call gets the next one.
+
+        A call that fails gives its number back, unless others have gone on from there: each has its own.
+        """
+        if step is None or not self.training:
+            yield step
+            return
+        with _STEPS_IN_TURN:
+            now = step.clone()
+            step += 1
+        try:
+            yield now
+        except BaseException:
+            with _STEPS_IN_TURN:
+                # Without looking at it, since that would wait for a GPU.
+                step -= (step == now + 1).to(step.dtype)
+            raise
 
     @abc.abstractmethod
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
         """The distance that this is the loss of."""
 
     def _key(self, rng: int | None, like: torch.Tensor | None = None) -> tuple[Stream, torch.Tensor | None]:
-        """Which directions to draw: those of the next step, or those of a seed, which is no step.
+        """Which directions to draw: those of the current step, or those of a seed, which is no step.
 
         The key of a seed is made where `like` is, or else where this loss is.
         """
         buffers = self._buffers
         if rng is None:
             return Stream(buffers["key_high"], buffers["key_low"]), buffers["step"]
-        return Stream.from_seed(_check_seed("rng", rng), buffers["step"] if like is None else like), None
+        return Stream.from_seed(check_seed("rng", rng), buffers["step"] if like is None else like), None
 
     def _check_device(self, x: torch.Tensor, rng: int | None) -> None:
         if rng is None and x.device != self.step.device:
@@ -223,81 +383,35 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 "Move the loss there: `loss.to(x.device)`."
             )
 
-    def _forget(self) -> None:
+    def _clear_caches(self) -> None:
         """What is kept from step to step holds for tensors that are where they were."""
-        self.__dict__.update(_nothing_kept())
+        self.__dict__.update(_empty_caches())
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         moved = super()._apply(*args, **options)
-        self._forget()
+        self._clear_caches()
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, **_nothing_kept()}
+        return {**self.__dict__, **_empty_caches()}
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
-        return f"n_directions={self.n_directions}, p={self.p:g}, directions={directions}"
+        parts = [f"n_directions={self.n_directions}", f"p={self.p:g}", f"directions={directions}"]
+        if self.distance:
+            parts.append("distance=True")
+        if self.target is not None:
+            parts.append(f"target={tuple(self.target.shape)}")
+        # Tensors on torch's device "meta" have shapes and no numbers.
+        return ", ".join(parts if self.key_high.is_meta else [*parts, f"seed={self.seed}"])
 
 
-def _nothing_kept() -> dict[str, Any]:
+def _empty_caches() -> dict[str, Any]:
     """What a loss keeps from step to step, before the first."""
-    names = ("_checked_theta", "_spoil", "_sorted_target")
-    return {"_plans": {}, "_all_ahead": {}} | {name: Kept() for name in names}
+    names = ("_checked_theta", "_nan_of_bad_rows", "_sorted_target")
+    return {"_plans": {}, "_ahead_by_layout": {}} | {name: TensorCache() for name in names}
 
 
-def _given_directions(loss: Loss, rng: int | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Directions that stay the same, as rows, and the step that they are used in."""
-    theta = loss._checked_theta.of(_checked_rows, loss._buffers["theta"])
-    return theta, loss._buffers["step"] if rng is None else None
-
-
-def _drawn(
-    draw: Any, blocks: Blocks, slices: int, loss: Loss, rng: int | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """As many directions out of these blocks, as rows, and the step that they are of."""
-    stream, step = loss._key(rng)
-    theta = draw(blocks._replace(stream=stream, step=step)).theta
-    return theta if theta.shape[0] == slices else theta[:slices], step
-
-
-def _drawn_ahead(
-    ahead: DrawnAhead, draw: Any, loss: Loss, rng: int | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The same, made together with those of other steps."""
-    stream, step = loss._key(rng)
-    # A graph may outlive what is held here.
-    if step is None or is_captured(step) or not ahead.is_in_order():
-        drawn: tuple[torch.Tensor, torch.Tensor | None] = draw(loss, rng)
-        return drawn
-    return ahead(stream, step), step
-
-
-def _wide(theta: Any) -> torch.Tensor:
-    """Given directions in single precision at least; rounding to half precision has changed their length."""
-    if theta.dtype not in (torch.float16, torch.bfloat16):
-        return theta
-    return torch.nn.functional.normalize(theta.float(), dim=-1)
-
-
-def _checked_rows(theta: torch.Tensor) -> torch.Tensor:
-    """Given directions as the kernels take them, with NaN for rows that are not of unit length."""
-    wide = _wide(theta).float()
-    checked = check_directions(wide, Cloud(wide[:1]))
-    assert isinstance(checked, Given)
-    return checked.theta
-
-
-def _check_tensor(name: str, points: Any) -> None:
-    if not isinstance(points, torch.Tensor):
-        raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
-
-
-def _check_seed(name: str, seed: Any) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"`{name}` must be an integer or None; got {seed!r}.") from None
-    if isinstance(seed, bool) or not 0 <= number < 2**64:
-        raise ValueError(f"`{name}` must be an integer from 0 to 2**64 - 1; got {seed!r}.")
-    return number
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _run_uncompiled(method: Callable[..., Any], *arguments: Any) -> Any:
+    return method(*arguments)

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import operator
+import os
+import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from orthoslice.arrays.autodiff import first_derivative
+from orthoslice.arrays import is_captured
+from orthoslice.arrays.autodiff import first_derivative, is_differentiated_again, is_forward_mode
 
 
-class Plan(NamedTuple):
-    """How to make a step with clouds of one shape; does not hold the loss, whose copies share their plans."""
+class Turns:
+    """A lock that every step of every loss takes, so that no two steps use the same directions.
 
-    is_single: bool
-    """Whether both are in single precision."""
-    directions: Callable[[Any, int | None], tuple[Any, Any]]
-    """Of the loss and a seed, or None for the next step: rows, and the step to move on unless it is None."""
-    run: Callable[..., tuple[Any, Any]]
-    """Of the loss, x, y, theta, step and which gradients are wanted: the value and those gradients."""
+    It is one for all losses, since copies of a loss may share buffers. A thread may take it again, since hooks
+    on what autograd saves can call a loss. A forked child gets a new one: it may have been held by a thread
+    that the child does not have.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
-def is_captured(tensor: torch.Tensor) -> bool:
-    """Whether what is launched for a tensor goes into a CUDA graph."""
-    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+class TensorCache:
+    """One result that was worked out from tensors, kept until one of them changes or another takes its place.
 
-
-class Kept:
-    """What was worked out from tensors, kept until one of them changes or another takes its place."""
+    Writes are noticed by the count that torch keeps of them. Writes through `.data` are not in that count.
+    """
 
     def __init__(self) -> None:
         # Replaced as a whole, since copies of a loss in other threads may look.
         self._kept: tuple[tuple[torch.Tensor, ...], list[int], Any] = (), [], None
 
-    def of(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
+    def get_or_make(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
         """`make(*sources)`, worked out again only if it has to be."""
         # Tensors of inference mode count no versions, and cannot be changed outside of it.
         versions = [0 if s.is_inference() else s._version for s in sources]
@@ -53,18 +66,34 @@ class WithGradients(torch.autograd.Function):  # type: ignore[misc]
     """A value whose gradients were worked out on the way forward."""
 
     @staticmethod
-    def forward(ctx: Any, run: Any, options: Any, x: Any, y: Any) -> Any:
-        value, gradient = run(x, y, *options, ctx.needs_input_grad[2:])
+    def forward(ctx: Any, run: Any, wanted: tuple[bool, bool], x: Any, y: Any) -> Any:
+        value, gradient = run(x, y, wanted)
+        ctx.wanted = wanted
         ctx.save_for_backward(x, y, gradient)
+        if is_forward_mode():
+            ctx.save_for_forward(x, gradient)
         return value
 
     @staticmethod
     def backward(ctx: Any, cotangent: Any) -> Any:
         x, y, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if is_differentiated_again():
             gradient = first_derivative(gradient, x, y)
-        pulled = cotangent * gradient
-        _, _, wanted_x, wanted_y = ctx.needs_input_grad
-        if wanted_x and wanted_y:
-            return None, None, pulled[: x.shape[0]], pulled[x.shape[0] :]
-        return None, None, pulled if wanted_x else None, pulled if wanted_y else None
+        return None, None, *split_gradient(cotangent * gradient, x, ctx.wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, _run: Any, _wanted: Any, *tangents: Any) -> Any:
+        x, gradient = ctx.saved_tensors
+        parts = zip(split_gradient(gradient, x, ctx.wanted), tangents, strict=True)
+        return sum(
+            (part * tangent).sum() for part, tangent in parts if part is not None and tangent is not None
+        )
+
+
+def split_gradient(
+    gradient: torch.Tensor, x: torch.Tensor, wanted: tuple[bool, bool]
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients by x and y, which lie one below the other; None for one that was not wanted."""
+    if wanted[0] and wanted[1]:
+        return gradient[: x.shape[0]], gradient[x.shape[0] :]
+    return (gradient, None) if wanted[0] else (None, gradient)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from orthoslice.kernels.cuda.products import add_product, product
 from orthoslice.kernels.cuda.rows import (
     Matched,
     Sorted,
@@ -97,7 +98,7 @@ def _match_part(
 ) -> Matched:
     if target_keys is None:
         return match_clouds(x, y, theta, p, factor, wanted)
-    px = sort_rows(theta @ x.T, places=wanted[0])
+    px = sort_rows(product(theta, x.T), places=wanted[0])
     return match_sorted(px, Sorted(target_keys, None), p, factor, wanted)
 
 
@@ -108,18 +109,18 @@ def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
             return match_points(x, y, theta, p, factor, wanted)
         if 2 * theta.shape[0] * x.numel() <= _PROJECT_AT_ONCE:
             return match_projected(x, y, theta, p, factor, wanted)
-    return match_rows(theta @ x.T, theta @ y.T, p, factor, wanted)
+    return match_rows(product(theta, x.T), product(theta, y.T), p, factor, wanted)
 
 
 def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
     """The gradients by the points, added to those of directions before."""
     slopes = [s for s in matched[1:] if s is not None]
     sizes = [s.shape[1] for s in slopes]
-    beta = 0 if total is None else 1
-    if total is None:
+    is_first = total is None
+    if is_first:
         total = theta.new_empty((sum(sizes), theta.shape[1]))
     for side, part in zip(slopes, total.split(sizes), strict=True):
-        part.addmm_(side.T, theta, beta=beta)
+        add_product(part, side.T, theta, is_first=is_first)
     return total
 
 
@@ -131,4 +132,4 @@ def is_target_worth_sorting(x: Any, y: Any, theta: Any) -> bool:
 
 def sort_target(y: Any, theta: Any) -> Sorted:
     """A target that stays as it is, projected on directions that do too, and sorted: once for all steps."""
-    return sort_rows(theta @ y.T, places=False)
+    return sort_rows(product(theta, y.T), places=False)

@@ -1,0 +1,70 @@
+"""Checks of what the losses are given, and words on how it is read."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+
+def check_target(target: Any) -> None:
+    """Raise unless this is a tensor that wants no gradient."""
+    check_tensor("target", target)
+    if target.requires_grad:
+        raise ValueError(
+            "`target` must be fixed, and this one asks for a gradient, which it would not get. Pass it as `y` "
+            "at every call, `loss(x, y)`, or pass `target.detach()` if it stays as it is."
+        )
+
+
+def check_tensor(name: str, points: Any) -> None:
+    if not isinstance(points, torch.Tensor):
+        raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
+
+
+def check_seed(name: str, seed: Any) -> int:
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"`{name}` must be an integer or None; got {seed!r}.") from None
+    if isinstance(seed, bool) or not 0 <= number < 2**64:
+        raise ValueError(f"`{name}` must be an integer from 0 to 2**64 - 1; got {seed!r}.")
+    return number
+
+
+def refuse_transforms() -> None:
+    """Raise within the transforms of `torch.func`: they cannot follow the count of steps."""
+    if torch._C._are_functorch_transforms_active():
+        raise TypeError(
+            "A loss counts its steps, which `torch.func` (grad, vjp, jvp, vmap) cannot transform. For "
+            "gradients use `torch.autograd.grad` or `loss.value_and_grad(x, y)`; for many clouds pass leading "
+            "axes (..., n, dim)."
+        )
+
+
+def warn_of_images(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Say how clouds with two leading axes are read, since images have them; returns whether it was said."""
+    if max(x.ndim, y.ndim) < 4:
+        return False
+    name, points = ("x", x) if x.ndim >= 4 else ("y", y)
+    *batch, n, dim = points.shape
+    shape, count = tuple(points.shape), " x ".join(map(str, batch))
+    warnings.warn(
+        f"`{name}` of shape {shape} is read as {count} clouds of {n} points in {dim} dimensions: if "
+        f"these are images, their rows of pixels. For one cloud of images pass `{name}.flatten(1)`; "
+        f"if clouds are meant, `{name}.flatten(0, -3)` says so.",
+        UserWarning,
+        stacklevel=_calls_from_user(),
+    )
+    return True
+
+
+def _calls_from_user() -> int:
+    """How many calls above the caller of this the first one is that is neither ours nor torch's."""
+    frame, calls, libraries = sys._getframe(1), 1, ("orthoslice.", "torch.")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(libraries):
+        frame, calls = frame.f_back, calls + 1
+    return calls

@@ -1,0 +1,461 @@
+"""Losses for PyTorch by the kernels of a whole step."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+from helpers import assert_rounded, bridge_torch
+from kernels.cuda.tf32 import round_products_to_tf32
+from nn.plain import COUNT, DIM, SEED, assert_half, assert_same_step, drawn, plain, points
+
+import orthoslice as osl
+from orthoslice.directions import IID, Orthogonal, drawing
+from orthoslice.directions.base import DenseDirections
+
+torch = pytest.importorskip("torch")
+forward_ad = torch.autograd.forward_ad
+nn = osl.nn
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("directions", ["orthogonal", "iid"])
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize(("n", "m"), [(20, 20), (20, 13), (13, 20)])
+def test_whole_steps(rng, directions, p, n, m, whole_step):
+    """Against the plain loss, over several steps and for orders given by `rng`."""
+    sampler = {"orthogonal": Orthogonal(), "iid": IID()}[directions]
+    loss = nn.SlicedWassersteinLoss(COUNT, p=p, directions=directions, seed=SEED).to(whole_step)
+    for step in range(3):
+        x, y = points(rng, whole_step, n), points(rng, whole_step, m) + 0.5
+        assert_same_step(loss, "sliced", x, y, drawn(step, sampler), p)
+        assert loss.step.item() == step + 1
+    assert_same_step(loss, "sliced", x, y, drawn(None, sampler), p, rng=SEED)
+    assert loss.step.item() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "n"),
+    [({}, 20), ({"directions": "iid", "p": 1}, 13), ({"p": 1.5}, 1), ({"directions": drawn(7)}, 20)],
+    ids=str,
+)
+def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
+    """Against the plain loss, with points that tie on every line and so are matched by their coordinates."""
+    if cuda_device == "cpu":
+        bridge_torch(monkeypatch, False)
+        monkeypatch.setattr(nn.ProjectedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
+        for refusal in ("cuda_refusal", "room_refusal"):
+            monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
+    directions = options.get("directions")
+    given = isinstance(directions, torch.Tensor)
+    loss = nn.ProjectedWassersteinLoss(None if given else COUNT, seed=SEED, **options).to(cuda_device)
+    sampler = IID() if not given and directions == "iid" else Orthogonal()
+    for step in range(2):
+        x, y = points(rng, cuda_device, n), points(rng, cuda_device, n) + 0.5
+        theta = directions if given else drawn(step, sampler)
+        assert_same_step(loss, "projected", x, y, theta, options.get("p", 2))
+        assert loss.step.item() == step + 1
+    shuffled = torch.as_tensor(rng.permutation(n), device=cuda_device)
+    doubled, other = (torch.cat([a, a]) for a in (x, y))
+    again = torch.cat([x[shuffled], x[shuffled]])
+    assert torch.equal(loss(doubled, other, rng=1), loss(again, other, rng=1))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_loss_goes_as_soon_as_nobody_holds_it(rng, given, whole_step):
+    """With it go its target and directions, without waiting for the collector."""
+    options = {"directions": drawn(0).float()} if given else {"n_directions": COUNT}
+    loss = nn.SlicedWassersteinLoss(**options).to(whole_step)
+    loss(points(rng, whole_step, 20), points(rng, whole_step, 20))
+    watched = weakref.ref(loss)
+    gc.disable()
+    try:
+        del loss
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+def test_plans_that_draw_alike_share_what_is_drawn_ahead(rng, whole_step):
+    """And one that gains nothing by it draws for itself."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    for step, n in enumerate((20, 13, 9)):
+        x, y = points(rng, whole_step, n), points(rng, whole_step, n) + 0.5
+        assert_same_step(loss, "sliced", x, y, drawn(step))
+    assert len(loss._plans) == 3
+    assert len(loss._ahead_by_layout) == 1
+    many = nn.SlicedWassersteinLoss(40 * DIM, seed=SEED).to(whole_step)
+    many(x, y)
+    assert not many._ahead_by_layout
+
+
+@pytest.mark.parametrize("away", [None, "stream", "graph"])
+def test_what_is_drawn_ahead_stays_on_its_stream_and_out_of_graphs(rng, away, whole_step, monkeypatch):
+    """What is held is spoilt here: that shows where it is used, and only there (the control)."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    (ahead,) = loss._ahead_by_layout.values()
+    ahead._kept.fill_(math.nan)
+    if away == "stream":
+        monkeypatch.setattr("orthoslice.kernels.cuda.directions.current_stream", lambda device: -1)
+    elif away == "graph":
+        monkeypatch.setattr("orthoslice.nn._plans.is_captured", lambda tensor: True)
+    value = loss(x, y)
+    if away is None:
+        assert value.isnan()
+    else:
+        assert_rounded(value, plain("sliced", x, y, drawn(1))[0], np.float32, DIM * COUNT)
+
+
+def test_copies_that_share_plans_keep_their_own_directions(rng, whole_step):
+    """As replicas of `DataParallel` do."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    replica = loss._replicate_for_data_parallel()
+    replica._buffers = {name: None if b is None else b.clone() for name, b in loss._buffers.items()}
+    replica.load_state_dict(nn.SlicedWassersteinLoss(COUNT, seed=1).state_dict())
+    expected, _ = plain("sliced", x, y, drawn(0, seed=1))
+    assert_rounded(replica(x, y), expected, np.float32, DIM * COUNT)
+    assert (replica.step.item(), loss.step.item()) == (1, 1)
+
+
+def test_whole_steps_with_a_target_that_wants_a_gradient(rng, whole_step, monkeypatch):
+    """A sorted target has forgotten where its points were."""
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 20) + 0.5
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
+    x = points(rng, whole_step, 20)
+    loss(x)
+    loss.target = y.clone().requires_grad_()
+    loss(x).backward()
+    _, (_, expected) = plain("sliced", x, y, theta.double())
+    assert_rounded(loss.target.grad, expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_have_no_second_derivative(rng, whole_step):
+    """It is refused with a word, and only if somebody asks for it."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20).requires_grad_(), points(rng, whole_step, 20)
+    (gradient,) = torch.autograd.grad(loss(x, y), x, create_graph=True)
+    assert gradient.requires_grad
+    with pytest.raises(RuntimeError, match="first derivatives"):
+        gradient.pow(2).sum().backward()
+
+
+def test_whole_steps_follow_the_number_of_directions(rng, whole_step):
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    loss.n_directions = 3
+    expected, _ = plain("sliced", x, y, drawn(1, count=3))
+    assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_whole_steps_on_directions_of_other_types(rng, dtype, whole_step):
+    """Rounding to half precision changes their length, which is set right again."""
+    theta = drawn(0).float()
+    loss = nn.SlicedWassersteinLoss(directions=theta, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss(x, y)
+    loss.to(dtype)
+    rounded = torch.nn.functional.normalize(theta.to(dtype).double(), dim=1)
+    expected, _ = plain("sliced", x, y, rounded)
+    assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_on_directions_that_take_turns(rng, whole_step):
+    """New tensors may lie where old ones did: what was worked out from those must not be taken for theirs."""
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss = nn.SlicedWassersteinLoss(directions=drawn(0).float()).to(whole_step)
+    for step in range(4):
+        theta = drawn(step)
+        loss.theta = theta.float().to(whole_step)
+        expected, _ = plain("sliced", x, y, theta)
+        assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_in_inference_mode(rng, whole_step, monkeypatch):
+    """A first call there leaves nothing behind that training could not use."""
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 20)
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
+    x = points(rng, whole_step, 20).requires_grad_()
+    with torch.inference_mode():
+        value = loss(x)
+    again = loss(x)
+    again.backward()
+    assert torch.equal(again.detach(), value.clone())
+    assert x.grad.isfinite().all()
+
+
+def test_what_is_kept_is_not_saved(rng, whole_step, monkeypatch):
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    theta, y = drawn(0).float(), points(rng, whole_step, 500)
+    loss = nn.SlicedWassersteinLoss(directions=theta, target=y, seed=SEED).to(whole_step)
+    before = len(pickle.dumps(loss))
+    loss(points(rng, whole_step, 500))
+    assert len(pickle.dumps(loss)) < 1.1 * before
+
+
+@pytest.mark.parametrize("memory", ["1GB", 2000, 1])
+@pytest.mark.parametrize("fused", [True, False])
+def test_whole_steps_in_chunks(rng, memory, fused, whole_step, monkeypatch):
+    """Memory and the way to project change only rounding."""
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 1 << 26 if fused else 0)
+    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_AT_ONCE", 0)
+    loss = nn.SlicedWassersteinLoss(COUNT, memory=memory, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    assert_same_step(loss, "sliced", x, y, drawn(0))
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_whole_steps_of_few_directions(rng, count, dim, whole_step):
+    """Less than a block, and a last block that is not full."""
+    x, y = points(rng, whole_step, 9, dim), points(rng, whole_step, 9, dim)
+    loss = nn.SlicedWassersteinLoss(count, seed=SEED).to(whole_step)
+    expected, _ = plain("sliced", x, y, drawn(0, count=count, dim=dim))
+    assert_rounded(loss(x, y), expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_of_one_loss_on_several_sizes(rng, whole_step):
+    """What a loss remembers of one cloud does not reach the next."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    for step, (n, dim) in enumerate([(20, 5), (9, 3), (20, 3), (20, 5)]):
+        x, y = points(rng, whole_step, n, dim), points(rng, whole_step, n, dim)
+        assert_same_step(loss, "sliced", x, y, drawn(step, dim=dim))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_whole_steps_on_given_directions(rng, dtype, whole_step):
+    """Of any type; and after other ones were loaded."""
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    theta, other = drawn().to(dtype), drawn(1).to(dtype)
+
+    def meant(theta):
+        # Rounding to half precision changes their length, which is set right again.
+        return (
+            torch.nn.functional.normalize(theta.double(), dim=1) if dtype == torch.float16 else theta.double()
+        )
+
+    loss = nn.SlicedWassersteinLoss(directions=theta).to(whole_step)
+    for _ in range(2):
+        assert_same_step(loss, "sliced", x, y, meant(theta))
+    loss.load_state_dict({**loss.state_dict(), "theta": other})
+    assert_same_step(loss, "sliced", x, y, meant(other))
+    assert_same_step(loss.double(), "sliced", x, y, other.double())
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("m", [20, 13])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_whole_steps_against_a_target(rng, given, m, dtype, whole_step):
+    """Sorted once where the directions stay; sorted again when the target is written to or replaced."""
+    x, y = points(rng, whole_step, 20).to(dtype).requires_grad_(), points(rng, whole_step, m).to(dtype)
+    theta = drawn().float()
+    options = {"directions": theta} if given else {"n_directions": COUNT, "seed": SEED}
+    loss = nn.SlicedWassersteinLoss(target=y, memory=3000, **options).to(whole_step)
+    for step in range(4):
+        if step == 2:
+            loss.target.mul_(2)
+        if step == 3:
+            loss.target = loss.target[1:] + 1
+        now = theta.double() if given else drawn(step)
+        expected, (gradient, _) = plain("sliced", x, loss.target, now)
+        value = loss(x)
+        assert_rounded(value, expected, np.float32, DIM * COUNT)
+        (found,) = torch.autograd.grad(value, x)
+        assert found.dtype == dtype
+        assert_rounded(found, gradient, np.float32 if dtype == torch.float32 else np.float16, DIM * COUNT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_whole_steps_of_half_precision(rng, dtype, whole_step):
+    x, y = points(rng, whole_step, 20).to(dtype).requires_grad_(), points(rng, whole_step, 20)
+    value = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)(x, y)
+    expected, (gradient, _) = plain("sliced", x, y, drawn(0))
+    assert value.dtype == torch.float32
+    assert_rounded(value, expected, np.float32, DIM * COUNT)
+    assert_half(torch.autograd.grad(value, x)[0], gradient, dtype)
+
+
+def test_whole_steps_of_any_layout(rng, whole_step):
+    """Strided and transposed clouds, and views at odd addresses."""
+    numbers = points(rng, whole_step, 1000, 1).reshape(-1)
+    x, y = numbers[1 : 1 + 20 * 8].view(20, 8), numbers[300 : 300 + 8 * 20].view(8, 20).T
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    value, expected = loss(x, y), plain("sliced", x, y, drawn(0, dim=8))[0]
+    assert_rounded(value, expected, np.float32, DIM * COUNT)
+
+
+def test_whole_steps_of_equal_clouds(rng, whole_step):
+    x = points(rng, whole_step, 20).requires_grad_()
+    for p in (1, 2):
+        value = nn.SlicedWassersteinLoss(COUNT, p=p).to(whole_step)(x, x.detach().flip(0))
+        assert value.item() == 0
+        assert (torch.autograd.grad(value, x)[0] == 0).all()
+
+
+def test_nan_in_a_whole_step(rng, whole_step):
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    x[3, 1] = math.nan
+    assert nn.SlicedWassersteinLoss(COUNT).to(whole_step)(x, y).isnan()
+
+
+def test_whole_steps_are_copied_with_what_they_remember(rng, whole_step):
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    loss = nn.SlicedWassersteinLoss(directions=drawn().float(), target=y).to(whole_step)
+    value = loss(x)
+    for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert twin(x) == value
+        twin.target.mul_(2)
+        assert twin(x) != value
+        assert loss(x) == value
+
+
+def test_whole_steps_are_refused_with_a_reason():
+    loss, x = nn.SlicedWassersteinLoss(COUNT), torch.zeros(4, 3)
+    cases = {
+        "two clouds": (x[None], x),
+        "single and half precision": (x.double(), x),
+        "NVIDIA GPU": (x, x),
+    }
+    for reason, pair in cases.items():
+        assert reason in loss._whole_step_refusal(*pair)
+    hadamard = nn.SlicedWassersteinLoss(COUNT, directions="hadamard")
+    assert "independent, orthogonal or given" in hadamard._whole_step_refusal(x, x)
+    assert "device of the loss" in loss._whole_step_refusal(x, x.to("meta"))
+    projected = nn.ProjectedWassersteinLoss(COUNT)
+    assert "equal size" in projected._whole_step_refusal(x, x[:2])
+    assert "NVIDIA GPU" in projected._whole_step_refusal(x, x)
+    pooled = nn.ProjectedWassersteinLoss(COUNT, cost="pooled")
+    assert "full distance" in pooled._whole_step_refusal(x, x)
+    assert nn.ProjectedWassersteinLoss(COUNT, memory=1)._choose_run(x, x, COUNT) is None
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_whole_steps_to_the_distance(rng, p, kind, whole_step):
+    """The root of the loss and its gradients; at equal clouds both are 0, and NaN stays NaN."""
+    memory = "512MB" if kind == "small" else 3000
+    loss = nn.SlicedWassersteinLoss(COUNT, p=p, distance=True, memory=memory, seed=SEED).to(whole_step)
+    x, y = (points(rng, whole_step, 20).requires_grad_() for _ in "xy")
+    value = loss(x, y)
+    power, gradients = plain("sliced", x, y, drawn(0), p)
+    expected = (power ** (1 / p)).detach()
+    assert_rounded(value, expected, np.float32, DIM * COUNT)
+    for found, gradient in zip(torch.autograd.grad(value, (x, y)), gradients, strict=True):
+        assert_rounded(found, gradient * expected / (p * power.detach()), np.float32, DIM * COUNT)
+    assert_rounded(loss(x.detach(), y.detach(), rng=SEED), loss(x, y, rng=SEED), np.float32)
+    value = loss(x, x.detach().flip(0))
+    assert value.item() == 0
+    assert (torch.autograd.grad(value, x)[0] == 0).all()
+    value = loss(x, x.detach() * math.nan)
+    assert value.isnan()
+    assert torch.autograd.grad(value, x)[0].isnan().any()
+
+
+def test_whole_steps_follow_a_change_to_the_distance(rng, whole_step):
+    loss = nn.SlicedWassersteinLoss(COUNT).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    value = loss(x, y, rng=1)
+    loss.distance = True
+    torch.testing.assert_close(loss(x, y, rng=1), value.sqrt())
+
+
+@pytest.mark.parametrize("directions", ["orthogonal", "iid"])
+def test_whole_steps_of_an_evaluation(rng, directions, whole_step):
+    """With the directions of the current step, which stays; drawn ahead or not."""
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    loss = nn.SlicedWassersteinLoss(COUNT, directions=directions, seed=SEED).to(whole_step)
+    loss(x, y)
+    expected, _ = plain("sliced", x, y, drawn(1, IID() if directions == "iid" else None))
+    for mode, after in ((loss.eval, 1), (loss.eval, 1), (loss.train, 2)):
+        assert_rounded(mode()(x, y), expected, np.float32, DIM * COUNT)
+        assert loss.step.item() == after
+
+
+@pytest.mark.parametrize(("m", "dtype"), [(20, torch.float32), (20, torch.float16), (13, torch.float32)])
+@pytest.mark.parametrize("y_grad", [False, True])
+def test_whole_steps_give_value_and_gradients(rng, y_grad, m, dtype, whole_step, monkeypatch):
+    """What the tape gives, in any mode, without touching it."""
+    x, y = points(rng, whole_step, 20).to(dtype).requires_grad_(), points(rng, whole_step, m).to(dtype)
+    y.requires_grad_(y_grad)
+    loss, taped = (nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step) for _ in range(2))
+    value = taped(x, y)
+    expected = value, *torch.autograd.grad(value, (x, y) if y_grad else x)
+    monkeypatch.setattr(torch.autograd, "grad", None)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        loss.step.zero_()
+        with mode():
+            found = loss.value_and_grad(x, y, y_grad=y_grad)
+        assert loss.step.item() == 1
+        for one, other in zip(found, expected, strict=True):
+            assert one.grad_fn is None
+            assert one.dtype == other.dtype
+            assert_rounded(one.clone(), other.double(), np.float32, DIM * COUNT)
+
+
+# Torch uses its own script compiler for it.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_whole_steps_forwards(rng, whole_step):
+    """Derivatives along moves of one or both clouds; a second derivative is refused with a word."""
+    x, y, move, other = (points(rng, whole_step, 20) for _ in range(4))
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    with forward_ad.dual_level():
+        moved, also = forward_ad.make_dual(x, move), forward_ad.make_dual(y, other)
+        values = [loss(moved, also, rng=SEED), loss(moved, y, rng=SEED), loss(x, also, rng=SEED)]
+        found = [forward_ad.unpack_dual(value).tangent for value in values]
+        taped = forward_ad.make_dual(x.clone().requires_grad_(), move)
+        with pytest.raises(RuntimeError, match="first derivatives"):
+            torch.autograd.grad(loss(taped, y), taped)
+    _, (by_x, by_y) = plain("sliced", x, y, drawn())
+    parts = (by_x * move.cpu()).sum(), (by_y * other.cpu()).sum()
+    for one, expected in zip(found, (parts[0] + parts[1], *parts), strict=True):
+        assert_rounded(one, expected, np.float32, 20 * DIM * COUNT)
+
+
+def test_whole_steps_on_views_that_stand_for_their_negative(rng, whole_step):
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    loss = nn.SlicedWassersteinLoss(COUNT).to(whole_step)
+    for p, q in ((x, y), (y, x)):
+        view = torch._neg_view(p)
+        assert view.is_neg()
+        assert view.is_contiguous()
+        assert torch.equal(loss(view, q, rng=1), loss(-p, q, rng=1))
+
+
+def test_whole_steps_leave_samplers_of_others_alone():
+    """One derived from ours may draw something else."""
+
+    class Fixed(Orthogonal):
+        def draw(self, stream, rows, dim, dtype):
+            return DenseDirections(torch.eye(dim, dtype=dtype)[:rows])
+
+    x = torch.zeros(4, 3)
+    loss = nn.SlicedWassersteinLoss(3, directions=Fixed())
+    assert "independent, orthogonal or given" in loss._whole_step_refusal(x, x)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_whole_steps_are_not_rounded_to_tf32(rng, given, whole_step, monkeypatch):
+    """Products of the library are made in double precision where it would round them."""
+    for name in ("_PROJECT_INSIDE", "_PROJECT_AT_ONCE"):
+        monkeypatch.setattr(f"orthoslice.kernels.cuda.loss.{name}", 0)
+    round_products_to_tf32(monkeypatch)
+    theta, y = drawn(0).float(), points(rng, whole_step, 20)
+    options = {"directions": theta, "target": y} if given else {"n_directions": COUNT, "seed": SEED}
+    loss = nn.SlicedWassersteinLoss(memory=3000, **options).to(whole_step)
+    x = points(rng, whole_step, 20).requires_grad_()
+    value = loss(x) if given else loss(x, y)
+    expected, (gradient, _) = plain("sliced", x, y, theta.double() if given else drawn(0))
+    assert_rounded(value, expected, np.float32, DIM * COUNT)
+    assert_rounded(torch.autograd.grad(value, x)[0], gradient, np.float32, DIM * COUNT)
