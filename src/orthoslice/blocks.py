@@ -37,6 +37,11 @@ class Layout:
         """Rows of the last unit."""
         return self.n_directions - (self.n_units - 1) * self.unit_rows
 
+    def rows_between(self, first_unit: int, stop_unit: int) -> int:
+        """Rows of the units from the first up to, and without, the other."""
+        stop = self.n_directions if stop_unit >= self.n_units else stop_unit * self.unit_rows
+        return stop - first_unit * self.unit_rows
+
     def first(self, n_units: int) -> Layout:
         """The layout of the first units only."""
         if n_units >= self.n_units:
