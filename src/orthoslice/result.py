@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,8 +18,10 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout, mean_and_stderr, student_quantile
 from orthoslice.conditioning import times_power
-from orthoslice.directions import Sampler
+from orthoslice.directions import Given, Sampler
+from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
+from orthoslice.scaling import times_two_to
 
 
 def root(value: Array, p: float) -> Array:
@@ -49,6 +52,13 @@ class Estimate:
         ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
     converged
         Whether the tolerance that was asked for is met; None where none was.
+
+    Notes
+    -----
+    An estimate is a pytree of JAX and torch: ``jit`` and ``vmap`` can return it, and ``tree.map`` works on
+    several of as many directions. Leaves are `value`, `stderr` and the exponent of their unit (0 unless the
+    clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
+    and `converged` are None, and `scores` too.
     """
 
     name: str
@@ -69,6 +79,8 @@ class Estimate:
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+    _exponent: Array | None = None
+    """The values above are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
 
     @property
     def _stderr(self) -> Array:
@@ -128,10 +140,16 @@ class Estimate:
         return student_quantile(level, self._dof, self._looks) * self._stderr
 
     def _scaled(self, quantity: Array) -> Array:
+        if self._exponent is not None:
+            quantity = times_two_to(quantity, self._exponent, 1)
         return quantity if self._scale == 1 else quantity * self._scale
 
     def _powered(self, quantity: Array) -> Array:
-        return times_power(quantity, self._scale, self.p)
+        if self._exponent is None:
+            return times_power(quantity, self._scale, self.p)
+        # Nothing can be raised here, so what does not fit the type is marked: infinity times 0.
+        result = times_two_to(quantity, self._exponent, self.p)
+        return result + 0 * result
 
     def _check_read(self) -> None:
         """On an accelerator values could not be checked before; now they are read anyway."""
@@ -161,18 +179,32 @@ class Estimate:
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
 
 
-def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    leaves = ("_value", "_error")
-    static = tuple(
-        (f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in (*leaves, "_scores")
-    )
-    return (estimate._value, estimate._stderr), static
+_NOT_STATIC = ("_value", "_error", "_exponent", "_scale", "_scores", "seed", "converged", "directions")
+
+
+def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array, Array], tuple[Any, ...]]:
+    """Value, error and the exponent of their unit, each of the value's shape, and what estimates of one request share.
+
+    What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
+    together; of what comes out nobody knows a seed that would repeat it.
+    """
+    xp, value = namespace(estimate._value), estimate._value
+    exponent = xp.full_like(detach(value), math.log2(estimate._scale))
+    if estimate._exponent is not None:
+        exponent = exponent + estimate._exponent
+    static = {f.name: getattr(estimate, f.name) for f in fields(estimate) if f.name not in _NOT_STATIC}
+    given = isinstance(estimate.directions, Given)
+    static["directions"] = GIVEN_LATER if given else estimate.directions
+    return (value, estimate._stderr, exponent), tuple(static.items())
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    return Estimate(_value=leaves[0], _error=leaves[1], **dict(static))
+    value, error, exponent = leaves
+    return Estimate(
+        _value=value, _error=error, _exponent=exponent, _scale=1.0, seed=None, converged=None, **dict(static)
+    )
 
 
 def register_estimates(kind: str | None) -> None:
-    """Make estimates pytrees of an array library; their values are leaves, the rest is static."""
+    """Make estimates pytrees of an array library: see :func:`_flatten`."""
     register_pytree(kind, Estimate, _flatten, _unflatten)
