@@ -12,6 +12,7 @@ import numpy as np
 from orthoslice.arrays import (
     Array,
     Operation,
+    at_rank,
     detach,
     device,
     is_readable,
@@ -201,7 +202,7 @@ def integer_masses(cloud: Cloud) -> Array:
     mass = xp.astype(whole, integer) + xp.astype(units, integer)
     left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
     # What rounding still leaves over is a trifle beside the largest mass.
-    place = xp.arange(cloud.n, device=device(mass))
+    place = at_rank(xp.arange(cloud.n, device=device(mass)), mass.ndim)
     largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
     return mass + largest * left
 
@@ -261,7 +262,7 @@ def flat_index(index: Array, batch: tuple[int, ...], n: int) -> Array:
         return index
     xp = namespace(index)
     offsets = xp.arange(math.prod(batch), dtype=index.dtype, device=device(index)) * n
-    return index + xp.reshape(offsets, (*batch, 1))
+    return index + at_rank(xp.reshape(offsets, (*batch, 1)), index.ndim)
 
 
 def powered_norm(difference: Array, p: float) -> Array:

@@ -22,6 +22,7 @@ from orthoslice.arrays.namespace import (
 from orthoslice.arrays.operations import (
     Operation,
     add_totals,
+    at_rank,
     concat_rows,
     lexsort_rows,
     map_sum,
@@ -44,6 +45,7 @@ __all__ = [
     "Stream",
     "Wanted",
     "add_totals",
+    "at_rank",
     "concat_rows",
     "constant",
     "default_float",

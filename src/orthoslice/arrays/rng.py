@@ -29,8 +29,8 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
     if _moves_on(rng) and (traced or _is_compiling(like)):
         what = "`None`" if rng is None else f"a {type(rng).__module__.split('.')[0]} Generator"
         raise ValueError(
-            f"`rng` must be an integer or a JAX key under tracing: {what} would draw once, when the function is "
-            "compiled, and repeat those directions at every call."
+            f"`rng` must be an integer or a JAX key under tracing: {what} would draw once, when the function "
+            "is compiled, and repeat those directions at every call."
         )
     seed = _integer_seed(rng)
     return Stream.from_seed(seed, like), seed

@@ -10,6 +10,7 @@ from orthoslice.arrays import (
     Operation,
     Wanted,
     add_totals,
+    at_rank,
     device,
     map_sum,
     namespace,
@@ -93,7 +94,8 @@ def _line_slopes(
     costs = factor * powered(difference, p)
     by_projections: tuple[Array, ...] = ()
     if wanted[0] or wanted[1]:
-        slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), x.dtype)
+        mass = at_rank(pairs.mass, difference.ndim)
+        slopes = xp.astype(factor * mass * powered_slope(difference, p), x.dtype)
         by_projections = scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n)
     return weigh(costs, pairs), by_projections, _weight_gradients(costs, pairs, x, y, wanted)
 
@@ -241,7 +243,8 @@ def price_in_pool(
         weight = xp.reshape(share, (-1, *(1,) * (pairs.ix.ndim - 1)))
         if not moves:
             return share[:, :1], (weight * powered(difference, p),)
-        slopes = xp.astype(weight * pairs.mass * powered_slope(difference, p), x.dtype)
+        mass = at_rank(pairs.mass, difference.ndim)
+        slopes = xp.astype(weight * mass * powered_slope(difference, p), x.dtype)
         both = (scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n))
         return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
 
