@@ -73,9 +73,8 @@ def mean_and_stderr(scores: Array, layout: Layout) -> tuple[Array, Array]:
         gap = last_mean - xp.mean(whole_means, axis=0)
         return mean, max(w, last) * xp.abs(gap)
     a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
-    spread = (
-        a * xp.sum((whole_means - at_rank(mean, whole_means.ndim)) ** 2, axis=0) + b * (last_mean - mean) ** 2
-    )
+    away = whole_means - at_rank(mean, whole_means.ndim)
+    spread = a * xp.sum(away**2, axis=0) + b * (last_mean - mean) ** 2
     return mean, xp.sqrt(spread / (1 + (units - 1) * a + b))
 
 

@@ -44,7 +44,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
 
 
 def scale_exponent(reach: float, p: float, max_exponent: float) -> int:
-    """By which power of two to divide clouds that reach as far as 2**reach, in a type that ends at 2**max_exponent.
+    """By which power of two to divide clouds that reach to 2**reach, in a type that ends at 2**max_exponent.
 
     0 where all fits as it is.
     """

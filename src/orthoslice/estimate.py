@@ -180,10 +180,10 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     orders: list[Array | None] = [None, None]
-    down, exponent = None, ()
+    down = exponent = None
     if not request.fit:
-        x, y, down, *exponent = scale_on_device(x, y, request.p)
-        request = _in_units_of(request, exponent[0])
+        x, y, down, exponent = scale_on_device(x, y, request.p)
+        request = _in_units_of(request, exponent)
     x, y = centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
@@ -226,7 +226,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     if down is not None:
         points = tuple(None if g is None else g * down for g in gradients[:2])
         gradients = (*points, *gradients[2:])
-    return Outcome(xp.astype(value, x.dtype), (scores, *exponent), gradients)
+    known = (scores,) if exponent is None else (scores, exponent)
+    return Outcome(xp.astype(value, x.dtype), known, gradients)
 
 
 def _in_units_of(request: Request, exponent: Array) -> Request:

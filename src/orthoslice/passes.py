@@ -169,7 +169,7 @@ class Passes:
         return scores, (*gradients[:n_points], *halves)
 
     def _chunk_rows(self, rows: int) -> int:
-        """How many of these rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""
+        """How many of these rows a pass may hold, from what a row needs at its peak (measured, rounded up)."""
         x, y = self.x, self.y
         batch = math.prod(shared_batch(x, y))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8

@@ -80,7 +80,7 @@ class Estimate:
     """Why there is none, where there is none."""
     _scores: Array | None = None
     _exponent: Array | None = None
-    """The values above are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
+    """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
 
     @property
     def _stderr(self) -> Array:
@@ -183,7 +183,7 @@ _NOT_STATIC = ("_value", "_error", "_exponent", "_scale", "_scores", "seed", "co
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, Array, Array], tuple[Any, ...]]:
-    """Value, error and the exponent of their unit, each of the value's shape, and what estimates of one request share.
+    """Value, error and the exponent of their unit, of one shape, and what estimates of one request share.
 
     What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
     together; of what comes out nobody knows a seed that would repeat it.

@@ -1,4 +1,4 @@
-"""Sources of randomness: every key and seed means its own directions, and a compiled program never freezes them."""
+"""Sources of randomness: every key means its own directions, and a compiled program never freezes them."""
 
 from __future__ import annotations
 

@@ -128,8 +128,11 @@ def _like_parts(parts: list[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
 
 def _at_once(count: int, within: Any, ambient: int) -> int:
     """How many blocks to transform at once: whole ones are no larger together than the rows taken of all."""
-    rows = within.stop - within.start if isinstance(within, slice) else within.shape[0]
-    return max(1, count * rows // ambient)
+    return max(1, count * _n_rows(within) // ambient)
+
+
+def _n_rows(within: Any) -> int:
+    return int(within.stop - within.start if isinstance(within, slice) else within.shape[0])
 
 
 def _take_last(array: Array, within: Any) -> Array:
@@ -172,7 +175,7 @@ def _hadamard_adjoint(slopes: Array, signs: Array, parts: list[tuple[int, Any]],
             # There is nothing to say of single blocks.
             return signs[:, 0, :0], (xp.sum(image[:, :, :dim], axis=0),)
 
-        rows = within.stop - within.start if isinstance(within, slice) else within.shape[0]
+        rows = _n_rows(within)
         part = xp.reshape(slopes[used : used + count * rows, :], (count, rows, n))
         blocks = signs[first : first + count, ...]
         at_once = _at_once(count, within, ambient)

@@ -56,4 +56,4 @@ class Given(Sampler):
 
 
 GIVEN_LATER = Given(theta=None)
-"""Stands for directions that travel beside a request or an estimate, so that those with the same count are equal."""
+"""Stands for directions that travel beside a request, so that requests with the same count are equal."""
