@@ -11,7 +11,9 @@ import pytest
 from helpers import weights
 
 import orthoslice as osl
+from orthoslice import passes
 from orthoslice.arrays.operations import Operation
+from orthoslice.blocks import Layout
 from orthoslice.costs.space import price_in_space
 
 DISTANCES = [osl.sliced_wasserstein, osl.projected_wasserstein]
@@ -33,6 +35,44 @@ def test_memory_and_workers_change_only_rounding(
         est = distance(x, y, **options, memory=memory, workers=workers)
         np.testing.assert_allclose(est.scores, reference.scores, rtol=1e-12)
         assert est.n_blocks == reference.n_blocks
+
+
+@pytest.mark.parametrize(
+    ("layout", "chunk", "sizes"),
+    [
+        (Layout(128, 1), 1000, [128]),
+        (Layout(128, 16), 1000, [128]),
+        (Layout(128, 16), 64, [64, 64]),
+        (Layout(120, 16), 1000, [120]),
+        (Layout(17, 16), 1000, [16, 1]),
+        (Layout(1001, 1000), 10**4, [1000, 1]),
+        (Layout(40, 16), 5, [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (Layout(100, 10, 4), 1000, [40, 60]),
+    ],
+)
+def test_the_last_unit_goes_with_the_others(layout: Layout, chunk: int, sizes: list[int]) -> None:
+    """Unless most of a block would be drawn in vain, or units price themselves."""
+    tasks = list(passes._tasks(layout, 0, layout.n_units, chunk))
+    assert [t.n_rows for t in tasks] == sizes
+    for task in tasks:
+        assert task.n_blocks * layout.block_rows >= task.drawn_rows >= task.row + task.n_rows
+
+
+def test_looks_are_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """The first looks of an adaptive run are a small part of the cap, and still work for everybody."""
+    chunks: list[tuple[int, int]] = []
+    cut = passes._tasks
+
+    def spy(layout: Layout, first: int, stop: int, chunk: int) -> Any:
+        tasks = list(cut(layout, first, stop, chunk))
+        chunks.append((len(tasks), layout.rows_between(first, stop)))
+        return iter(tasks)
+
+    monkeypatch.setattr(passes, "_tasks", spy)
+    x, y = rng.normal(size=(2000, 16)), rng.normal(size=(2000, 16))
+    osl.sliced_wasserstein(x, y, rtol=1e-9, n_directions=512, workers=2, rng=0)
+    assert [rows for _, rows in chunks] == [128, 128, 256]
+    assert all(tasks >= 2 for tasks, _ in chunks)
 
 
 PEAK = """

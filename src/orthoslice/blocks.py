@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orthoslice.arrays import Array, namespace
+from orthoslice.arrays import Array, at_rank, namespace
 
 # The skewness of fewer numbers is noise, and Student's t is wide enough for them.
 _FEWEST_FOR_SKEWNESS = 8
@@ -40,6 +40,11 @@ class Layout:
     def last_rows(self) -> int:
         """Rows of the last unit."""
         return self.n_directions - (self.n_units - 1) * self.unit_rows
+
+    def rows_between(self, first_unit: int, stop_unit: int) -> int:
+        """Rows of the units from the first up to, and without, the other."""
+        stop = self.n_directions if stop_unit >= self.n_units else stop_unit * self.unit_rows
+        return stop - first_unit * self.unit_rows
 
     def first(self, n_units: int) -> Layout:
         """The layout of the first units only."""
@@ -82,7 +87,8 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
         gap = last_mean - xp.mean(whole_means, axis=0)
         return Statistics(mean, max(w, last) * xp.abs(gap), xp.zeros_like(mean))
     a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
-    spread = a * xp.sum((whole_means - mean) ** 2, axis=0) + b * (last_mean - mean) ** 2
+    away = whole_means - at_rank(mean, whole_means.ndim)
+    spread = a * xp.sum(away**2, axis=0) + b * (last_mean - mean) ** 2
     stderr = xp.sqrt(spread / (1 + (units - 1) * a + b))
     if last == w:
         whole_means = xp.concat([whole_means, last_mean[None, ...]], axis=0)
@@ -95,10 +101,11 @@ def _skewness(means: Array) -> Array:
     n = means.shape[0]
     if n < _FEWEST_FOR_SKEWNESS:
         return xp.zeros_like(means[0, ...])
-    centred = means - xp.mean(means, axis=0)
+    centred = means - xp.mean(means, axis=0, keepdims=True)
     deviation = xp.sqrt(xp.sum(centred * centred, axis=0) / (n - 1))
     # Divided before it is cubed: the cube of a small or large deviation might not fit its type.
-    ratio = centred / xp.where(deviation > 0, deviation, xp.ones_like(deviation))
+    unit = xp.where(deviation > 0, deviation, xp.ones_like(deviation))
+    ratio = centred / at_rank(unit, centred.ndim)
     return n / ((n - 1) * (n - 2)) * xp.sum(ratio**3, axis=0)
 
 

@@ -19,7 +19,8 @@ _SMALL_CLOUD = 1 << 21
 def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     """Clouds divided by a power of two, where p-th powers of their distances might leave the floating range.
 
-    Powers of two change no digit. Where values cannot be looked at, nothing is scaled.
+    Powers of two change no digit. Where values cannot be looked at, nothing is scaled here: see
+    :func:`orthoslice.scaling.scale_on_device`.
 
     Examples
     --------
@@ -33,14 +34,22 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     largest = max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
     # No two points are further apart than 2**reach.
     reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
-    # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
-    if 2 * p * abs(reach) < 0.75 * math.log2(float(namespace(x.points).finfo(x.dtype).max)):
+    exponent = scale_exponent(reach, p, math.log2(float(namespace(x.points).finfo(x.dtype).max)))
+    if exponent == 0:
         return x, y, 1.0
-    exponent = math.ceil(reach)
     # In two steps: 2**exponent itself may be out of range.
     halves = (exponent // 2, exponent - exponent // 2)
     scaled = [Cloud(c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1], c.weights) for c in (x, y)]
     return scaled[0], scaled[1], 2.0**exponent
+
+
+def scale_exponent(reach: float, p: float, max_exponent: float) -> int:
+    """By which power of two to divide clouds that reach to 2**reach, in a type that ends at 2**max_exponent.
+
+    0 where all fits as it is.
+    """
+    # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
+    return 0 if 2 * p * abs(reach) < 0.75 * max_exponent else math.ceil(reach)
 
 
 def times_power(quantity: Array, scale: float, p: float) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from orthoslice.arrays import (
     Array,
     Operation,
+    at_rank,
     detach,
     device,
     is_readable,
@@ -178,7 +179,7 @@ def integer_masses(cloud: Cloud) -> Array:
     mass = xp.astype(whole, integer) + xp.astype(units, integer)
     left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
     # What rounding still leaves over is a trifle beside the largest mass.
-    place = xp.arange(cloud.n, device=device(mass))
+    place = at_rank(xp.arange(cloud.n, device=device(mass)), mass.ndim)
     largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
     return mass + largest * left
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from orthoslice.arrays import RNG
+from orthoslice.arrays import RNG, is_readable
 from orthoslice.cloud import make_clouds
 from orthoslice.conditioning import unit_scale
 from orthoslice.directions.base import check_count
@@ -197,5 +197,6 @@ def _distance(name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any
         rtol=rtol,
         atol=None if atol is None else atol / scale,
         progress=given.progress,
+        fit=is_readable(x.points) and is_readable(y.points),
     )
     return estimate(request, x, y, given.rng, scale)

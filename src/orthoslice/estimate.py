@@ -35,17 +35,15 @@ from orthoslice.conditioning import centred
 from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.result import Estimate, Subject, register_estimates, root
+from orthoslice.scaling import scale_on_device
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000
 """Most directions of an adaptive run that was given no count."""
-
-
-# Stands for directions that travel beside the request, so that requests with the same count are equal.
-_GIVEN_LATER = Given(theta=None)
 
 
 # The key where directions are given.
@@ -67,6 +65,8 @@ class Request:
     atol: float | None
     """In the units of the clouds as they are handed to :func:`estimate`."""
     progress: bool
+    fit: bool
+    """Whether the clouds could be looked at and were scaled as they need; if not, the device does that."""
 
     @property
     def adaptive(self) -> bool:
@@ -119,9 +119,9 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
     with full_precision(x.points):
-        value, scores = differentiable(
+        value, (scores, *exponent) = differentiable(
             _compute,
-            request if theta is None else replace(request, sampler=_GIVEN_LATER),
+            request if theta is None else replace(request, sampler=GIVEN_LATER),
             inputs,
             (stream, theta),
             (2, 2, 1, 1),
@@ -130,6 +130,9 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         layout = _used(request.layout, scores)
         scores = detach(scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
+    unit = detach(exponent[0]) if exponent else None
+    if unit is not None:
+        request = _in_units_of(request, unit)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -137,12 +140,13 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         n_directions=layout.n_directions,
         n_blocks=layout.n_units,
         # A tracer must not outlive its trace.
-        directions=_GIVEN_LATER if is_traced(theta) else request.sampler,
+        directions=GIVEN_LATER if is_traced(theta) else request.sampler,
         seed=seed,
-        converged=_meets_tolerance(request, subject, scores, layout) if request.adaptive else None,
+        converged=_meets_tolerance(request, subject, scores, layout, unit) if request.adaptive else None,
         _value=value,
         _layout=layout,
         _scale=scale,
+        _exponent=unit,
         _looks=len(request.looks),
         _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
         _scores=scores,
@@ -182,6 +186,10 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     orders: list[Array | None] = [None, None]
+    down = exponent = None
+    if not request.fit:
+        x, y, down, exponent = scale_on_device(x, y, request.p)
+        request = _in_units_of(request, exponent)
     x, y = centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
@@ -223,7 +231,17 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
-    return Outcome(xp.astype(value, x.dtype), scores, _spread(totals, wanted, orders))
+    gradients = _spread(totals, wanted, orders)
+    if down is not None:
+        points = tuple(None if g is None else g * down for g in gradients[:2])
+        gradients = (*points, *gradients[2:])
+    known = (scores,) if exponent is None else (scores, exponent)
+    return Outcome(xp.astype(value, x.dtype), known, gradients)
+
+
+def _in_units_of(request: Request, exponent: Array) -> Request:
+    """The request for clouds that the device divided by 2**exponent; only a tolerance has units."""
+    return request if request.atol is None else replace(request, atol=request.atol * 2.0 ** -float(exponent))
 
 
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
@@ -266,7 +284,9 @@ def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None
     return tuple(gradients)
 
 
-def _meets_tolerance(request: Request, subject: Subject, scores: Array, layout: Layout) -> bool:
+def _meets_tolerance(
+    request: Request, subject: Subject, scores: Array, layout: Layout, exponent: Array | None = None
+) -> bool:
     """Whether the 95% interval of every distance is within the tolerance, and can be trusted."""
     found, looks = statistics(scores, layout), len(request.looks)
     mean, down, up = (to_numpy(a) for a in (found.mean, *interval_arms(found, layout, 0.95, looks)))
@@ -274,7 +294,10 @@ def _meets_tolerance(request: Request, subject: Subject, scores: Array, layout: 
     # The root bends: what counts is the longer arm.
     width = np.maximum(root(mean + up, request.p) - distance, distance - root(mean - down, request.p))
     allowed = np.maximum(request.atol or 0.0, (request.rtol or 0.0) * distance)
-    return bool(np.all(width <= allowed)) and bool(np.all(subject.doubts(scores, found, layout, looks) == ""))
+    # Looked at last: it goes through the clouds.
+    return bool(np.all(width <= allowed)) and bool(
+        np.all(subject.doubts(scores, found, layout, looks, exponent) == "")
+    )
 
 
 @contextlib.contextmanager

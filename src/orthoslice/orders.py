@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from orthoslice.arrays import Array, Operation, detach, device, lexsort_rows, namespace, wide_int
+from orthoslice.arrays import Array, Operation, at_rank, detach, device, lexsort_rows, namespace, wide_int
 from orthoslice.cloud import Cloud
 from orthoslice.directions.base import projection_dtype
 from orthoslice.kernels import rows_refusal
@@ -158,4 +158,4 @@ def flat_index(index: Array, batch: tuple[int, ...], n: int) -> Array:
         return index
     xp = namespace(index)
     offsets = xp.arange(math.prod(batch), dtype=index.dtype, device=device(index)) * n
-    return index + xp.reshape(offsets, (*batch, 1))
+    return index + at_rank(xp.reshape(offsets, (*batch, 1)), index.ndim)

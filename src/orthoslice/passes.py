@@ -40,6 +40,9 @@ _HOST_BYTES = 16_000_000
 # Projections; waking a thread takes about as long as working on this many.
 _WORTH_SHARING = 1 << 18
 
+# Rows that must be of use for each one that is drawn in vain: drawing is a small part of the work.
+_WORTH_PADDING = 4
+
 
 class Task(NamedTuple):
     """Rows `row .. row + n_rows` of `n_blocks` blocks that together hold `drawn_rows` rows."""
@@ -76,7 +79,7 @@ class Passes:
 
     def run(self, first_unit: int, stop_unit: int) -> Priced:
         """Scores of a range of units in order of (block, row), and their summed gradients."""
-        chunk = self._chunk_rows()
+        chunk = self._chunk_rows(self.layout.rows_between(first_unit, stop_unit))
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
         if traced and self.layout.unit_blocks > 1:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
@@ -165,8 +168,8 @@ class Passes:
         halves = tuple((a + b) / 2 for a, b in zip(gradients[n_points:], other, strict=True))
         return scores, (*gradients[:n_points], *halves)
 
-    def _chunk_rows(self) -> int:
-        """How many rows one pass may hold, from what a row needs at its peak (measured, rounded up)."""
+    def _chunk_rows(self, rows: int) -> int:
+        """How many of these rows a pass may hold, from what a row needs at its peak (measured, rounded up)."""
         x, y = self.x, self.y
         batch = math.prod(shared_batch(x, y))
         narrow = namespace(x.points).finfo(x.dtype).bits // 8
@@ -188,7 +191,6 @@ class Passes:
             return int(max(1, room // per_row))
         # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
         limit = int(max(1, min(room, max(_HOST_BYTES, 4 * per_row)) // per_row))
-        rows = self.layout.n_directions
         if self.workers == 1 or rows * (x.n + y.n) * batch <= _WORTH_SHARING:
             return limit
         # As many pieces for every worker, of the same size: nobody waits for a straggler.
@@ -202,10 +204,12 @@ def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Itera
     at_once = max(1, chunk // unit) if layout.unit_blocks == 1 else 1
     u = first_unit
     while u < stop_unit:
-        last = u == n_units - 1
-        # The last unit may have another size, so it goes alone.
-        count = 1 if last else min(at_once, min(stop_unit, n_units - 1) - u)
-        rows = layout.last_rows if last else count * unit
+        count = min(at_once, stop_unit - u)
+        unused = unit - layout.last_rows if u + count == n_units else 0
+        if count > 1 and unused * _WORTH_PADDING > (count - 1) * unit:
+            # Whole blocks are drawn: a short one goes with the others only where little of it goes unused.
+            count -= 1
+        rows = layout.rows_between(u, u + count)
         blocks = -(-rows // layout.block_rows)
         # Parts of a unit are of one size, or nearly: 32 + 32 rows, not 63 + 1.
         part = -(-rows // -(-rows // chunk))

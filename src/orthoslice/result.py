@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from dataclasses import dataclass, fields
 from typing import Any
@@ -22,8 +23,10 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import times_power
-from orthoslice.directions import Sampler
+from orthoslice.directions import Given, Sampler
+from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
+from orthoslice.scaling import times_two_to
 from orthoslice.scores import Score
 from orthoslice.trust import doubts
 
@@ -54,12 +57,19 @@ class Subject:
     is_basis: bool
     """Whether whole blocks are orthonormal bases."""
 
-    def doubts(self, scores: Array, found: Statistics, layout: Layout, looks: int) -> Any:
-        """As :func:`orthoslice.trust.doubts`, for these scores and what was found from them."""
+    def doubts(
+        self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
+    ) -> Any:
+        """As :func:`orthoslice.trust.doubts`, for these scores and what was found from them.
+
+        They are in units of 2^(exponent p), where there is one.
+        """
+        unit = 1.0 if exponent is None else np.exp2(self.p * to_numpy(exponent).astype(np.float64))
         arms = interval_arms(found, layout, 0.95, looks)
-        longer = np.maximum(*(to_numpy(arm) for arm in arms))
+        longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))
+        table = unit * to_numpy(scores).astype(np.float64)
         sliced = not self.score.breaks_ties
-        return doubts(self.x, self.y, self.p, scores, longer, sliced=sliced, exact_moments=self.is_basis)
+        return doubts(self.x, self.y, self.p, table, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +89,14 @@ class Estimate:
         ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
     converged
         Whether the tolerance is met, by an interval that can be trusted; None where none was asked for.
+
+    Notes
+    -----
+    An estimate is a pytree of JAX and torch: ``jit`` and ``vmap`` can return it, and ``tree.map`` works on
+    several of as many directions. Leaves are `value`, `stderr`, the skewness behind
+    the interval, and the exponent of their unit (0 unless the
+    clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
+    and `converged` are None, and `scores` too.
     """
 
     name: str
@@ -104,6 +122,9 @@ class Estimate:
         found = statistics(self._scores, self._layout)
         return Statistics(*(namespace(a).astype(a, self._value.dtype) for a in found))
 
+    _exponent: Array | None = None
+    """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
+
     @property
     def _stderr(self) -> Array:
         return self._statistics.stderr
@@ -113,7 +134,7 @@ class Estimate:
         """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
         if self._subject is None or is_traced(self._value):
             return None
-        return self._subject.doubts(self._scores, self._statistics, self._layout, self._looks)
+        return self._subject.doubts(self._scores, self._statistics, self._layout, self._looks, self._exponent)
 
     @property
     def trusted(self) -> Any:
@@ -189,10 +210,16 @@ class Estimate:
         return "" if self._doubts is None else max(self._doubts.flat, key=len)
 
     def _scaled(self, quantity: Array) -> Array:
+        if self._exponent is not None:
+            quantity = times_two_to(quantity, self._exponent, 1)
         return quantity if self._scale == 1 else quantity * self._scale
 
     def _powered(self, quantity: Array) -> Array:
-        return times_power(quantity, self._scale, self.p)
+        if self._exponent is None:
+            return times_power(quantity, self._scale, self.p)
+        # Nothing can be raised here, so what does not fit the type is marked: infinity times 0.
+        result = times_two_to(quantity, self._exponent, self.p)
+        return result + 0 * result
 
     def _check_read(self) -> None:
         """On an accelerator values could not be checked before; now they are read anyway."""
@@ -224,19 +251,32 @@ class Estimate:
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
 
 
+_NOT_STATIC = ("_value", "_exponent", "_scale", "_scores", "_subject", "seed", "converged", "directions")
+
+
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-    dropped = ("_value", "_scores", "_subject")
-    static = tuple((f.name, getattr(estimate, f.name)) for f in fields(estimate) if f.name not in dropped)
-    return (estimate._value, *estimate._statistics[1:]), static
+    """Value, error, skewness and the exponent of their unit, of one shape, and what runs of a request share.
+
+    What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
+    together; of what comes out nobody knows a seed that would repeat it.
+    """
+    xp, value = namespace(estimate._value), estimate._value
+    exponent = xp.full_like(detach(value), math.log2(estimate._scale))
+    if estimate._exponent is not None:
+        exponent = exponent + estimate._exponent
+    static = {f.name: getattr(estimate, f.name) for f in fields(estimate) if f.name not in _NOT_STATIC}
+    given = isinstance(estimate.directions, Given)
+    static["directions"] = GIVEN_LATER if given else estimate.directions
+    return (value, *estimate._statistics[1:], exponent), tuple(static.items())
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    value, *rest = leaves
-    estimate = Estimate(_value=value, **dict(static))
-    estimate.__dict__["_statistics"] = Statistics(value, *rest)
+    value, stderr, skewness, exponent = leaves
+    estimate = Estimate(_value=value, _exponent=exponent, _scale=1.0, seed=None, converged=None, **dict(static))
+    estimate.__dict__["_statistics"] = Statistics(value, stderr, skewness)
     return estimate
 
 
 def register_estimates(kind: str | None) -> None:
-    """Make estimates pytrees of an array library; their values are leaves, the rest is static."""
+    """Make estimates pytrees of an array library: see :func:`_flatten`."""
     register_pytree(kind, Estimate, _flatten, _unflatten)

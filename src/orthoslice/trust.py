@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import Array, to_numpy
+from orthoslice.arrays import to_numpy
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.costs.pools import mean_power
 
@@ -40,23 +40,21 @@ _UNEVEN = 0.05
 
 
 def doubts(
-    x: Cloud, y: Cloud, p: float, scores: Array, half_width: Array, *, sliced: bool, exact_moments: bool
+    x: Cloud, y: Cloud, p: float, scores: Table, half_width: Table, *, sliced: bool, exact_moments: bool
 ) -> Table:
     """Why the interval of each value `(...)` cannot be trusted: an array of texts, empty where it can.
 
     `scores (n_directions, ...)` are those of the clouds, `half_width` is the longer arm of the interval.
     `exact_moments` says that blocks integrate quadratic functions of the direction without error.
     """
-    table = np.asarray(to_numpy(scores), dtype=np.float64)
-    half = np.asarray(to_numpy(half_width), dtype=np.float64)
-    reasons = np.full(table.shape[1:], "", dtype=object)
+    reasons = np.full(scores.shape[1:], "", dtype=object)
     if x.dim == 1:
         return reasons
-    share = 3 / table.shape[0]
-    unseen = _unseen_sliced(x, y, p, table) if sliced else _unseen_projected(x, y, p, table)
-    reasons[share * unseen > half] = RARE
+    share = 3 / scores.shape[0]
+    unseen = _unseen_sliced(x, y, p, scores) if sliced else _unseen_projected(x, y, p, scores)
+    reasons[share * unseen > half_width] = RARE
     if sliced and not (exact_moments and p == 2):
-        reasons[_is_heavy(x.dim, p, table)] = HEAVY
+        reasons[_is_heavy(x.dim, p, scores)] = HEAVY
     return reasons
 
 

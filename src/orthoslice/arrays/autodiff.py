@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeAlias
@@ -22,14 +23,14 @@ Wanted: TypeAlias = tuple[bool, ...]
 
 
 class Outcome(NamedTuple):
-    """What a computation returns: a value `(...)`, anything without a gradient, and the value's gradients.
+    """What a computation returns: a value `(...)`, arrays without a gradient, and the value's gradients.
 
     A gradient has the value's shape followed by the shape of the last axes of its input, or is None where it
     was not wanted.
     """
 
     value: Array
-    extra: Array
+    extra: tuple[Array, ...]
     gradients: tuple[Array | None, ...]
 
 
@@ -44,7 +45,7 @@ def differentiable(
     trailing: tuple[int, ...],
     *,
     compilable: bool,
-) -> tuple[Array, Array]:
+) -> tuple[Array, tuple[Array, ...]]:
     """Run `compute(request, inputs, constants, wanted)` so that its value can be differentiated by its inputs.
 
     `trailing[k]` says how many last axes of input k belong to one value; axes before those are a batch and
@@ -67,8 +68,8 @@ def differentiable(
         wanted = wants_gradients(*inputs)
         if any(wanted):
             run = functools.partial(compute, request)
-            value, extra = _torch_function().apply(run, constants, trailing, wanted, *inputs)
-            return value, extra
+            value, *extra = _torch_function().apply(run, constants, trailing, wanted, *inputs)
+            return value, tuple(extra)
     outcome = compute(request, inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
 
@@ -83,7 +84,7 @@ def _through_numpy(
     # Where they came from: otherwise torch's default device would take them over.
     as_tensor = functools.partial(torch.as_tensor, device="cpu")
     back = tuple(None if g is None else as_tensor(g) for g in gradients)
-    return Outcome(as_tensor(np.asarray(value)), as_tensor(extra), back)
+    return Outcome(as_tensor(np.asarray(value)), tuple(map(as_tensor, extra)), back)
 
 
 def wants_gradients(*tensors: Array | None) -> Wanted:
@@ -119,37 +120,44 @@ def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], traili
     return xp.reshape(total, shape)
 
 
-def _no_gradient(constant: Array) -> Any:
-    """Integers have no gradient; what is constant but could have one (directions) is marked, not zero."""
-    jax = sys.modules["jax"]
-    if jax.numpy.issubdtype(constant.dtype, jax.numpy.floating):
-        return jax.numpy.full_like(constant, float("nan"))
-    return np.zeros(constant.shape, dtype=jax.dtypes.float0)
-
-
 @functools.lru_cache(maxsize=256)
 def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...], compilable: bool) -> Any:
-    jax = sys.modules["jax"]
+    """Known by its derivative along a tangent, which JAX transposes: forward and reverse mode have one rule.
 
-    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    The gradients depend on no tangent, so that they are worked out going forward, once.
+    """
+    jax = sys.modules["jax"]
+    zero = jax.custom_derivatives.SymbolicZero
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
     def primal(inputs: Any, constants: Any) -> Any:
         outcome = compute(request, inputs, constants, (False,) * len(inputs))
         return outcome.value, outcome.extra
 
-    def forward(inputs: Any, constants: Any) -> Any:
-        outcome = compute(request, inputs, constants, tuple(a is not None for a in inputs))
-        return (outcome.value, outcome.extra), (inputs, constants, outcome.gradients)
+    def push_forward(primals: Any, tangents: Any) -> Any:
+        (inputs, constants), (moves, others) = primals, tangents
+        wanted = tuple(not (move is None or isinstance(move, zero)) for move in moves)
+        value, extra, gradients = compute(request, inputs, constants, wanted)
+        change = jax.numpy.zeros_like(value)
+        for gradient, move, k in zip(gradients, moves, trailing, strict=True):
+            if gradient is not None:
+                change = change + _along(gradient, move, k).astype(value.dtype)
+        for other in jax.tree.leaves(others, is_leaf=lambda leaf: isinstance(leaf, zero)):
+            # What is constant but could move (directions) spoils the derivative where it does: it is not zero.
+            if not isinstance(other, zero) and other.dtype != jax.dtypes.float0:
+                change = change + math.nan * jax.numpy.sum(other).astype(value.dtype)
+        return (value, extra), (change, jax.tree.map(jax.numpy.zeros_like, extra))
 
-    def backward(saved: Any, cotangents: Any) -> Any:
-        inputs, constants, gradients = saved
-        pulled = tuple(
-            None if a is None else _pull_back(cotangents[0], g, a.shape, k).astype(a.dtype)
-            for a, g, k in zip(inputs, gradients, trailing, strict=True)
-        )
-        return pulled, jax.tree.map(_no_gradient, constants)
-
-    primal.defvjp(forward, backward)
+    primal.defjvp(push_forward, symbolic_zeros=True)
     return jax.jit(primal) if compilable else primal
+
+
+def _along(gradient: Array, move: Array, trailing: int) -> Array:
+    """The derivative along `move (..., points)` of values `(...)` with this gradient; batch axes broadcast."""
+    xp = namespace(gradient)
+    lead = (1,) * (gradient.ndim - move.ndim)
+    product = gradient * xp.reshape(move, (*lead, *move.shape)).astype(gradient.dtype)
+    return xp.sum(product, axis=tuple(range(-trailing, 0)))
 
 
 def first_derivative(gradient: Array, *inputs: Array) -> Array:
@@ -194,11 +202,11 @@ def _torch_function() -> Any:
             ctx.save_for_backward(*inputs, *outcome.gradients)
             if is_forward_mode():
                 ctx.save_for_forward(*outcome.gradients)
-            ctx.mark_non_differentiable(outcome.extra)
-            return outcome.value, outcome.extra
+            ctx.mark_non_differentiable(*outcome.extra)
+            return outcome.value, *outcome.extra
 
         @staticmethod
-        def backward(ctx: Any, cotangent: Any, _: Any) -> Any:
+        def backward(ctx: Any, cotangent: Any, *_: Any) -> Any:
             # Looked up once: activation checkpointing unpacks what was saved only once.
             saved = ctx.saved_tensors
             inputs, gradients = saved[: len(saved) // 2], saved[len(saved) // 2 :]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays.namespace import Array, device, namespace, to_numpy
-from orthoslice.arrays.operations import Operation, concat_rows, from_host, host_refusal, scatter_add
+from orthoslice.arrays.namespace import Array, device, is_traced, namespace, to_numpy
+from orthoslice.arrays.operations import (
+    Operation,
+    add_totals,
+    concat_rows,
+    from_host,
+    host_refusal,
+    map_sum,
+    scatter_add,
+)
 from orthoslice.kernels import LONGEST_TRANSFORM, triton_refusal
 from orthoslice.kernels.runs import as_run
 
@@ -91,15 +100,46 @@ def _hadamard_project_triton(
 def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]], paired: bool) -> Array:
     xp = namespace(points)
     n, dim = points.shape
-    padding = xp.zeros((n, signs.shape[-1] - dim), dtype=points.dtype, device=device(points))
+    ambient = signs.shape[-1]
+    padding = xp.zeros((n, ambient - dim), dtype=points.dtype, device=device(points))
     padded = xp.concat([points, padding], axis=1)
     projected = []
-    for block, within in parts:
-        image = padded
-        for step in range(signs.shape[1]):
-            image = _walsh_hadamard(_multiply(image, signs[block, step, :], paired))
-        projected.append(image.T[within, :] if isinstance(within, slice) else xp.take(image.T, within, axis=0))
+    for first, count, within in _like_parts(parts):
+
+        def step(signs: Array, within: Any = within) -> tuple[Array, tuple[Array, ...]]:
+            image = xp.broadcast_to(padded[None, :, :], (signs.shape[0], n, ambient))
+            for k in range(signs.shape[1]):
+                image = _walsh_hadamard(_multiply(image, signs[:, k, None, :], paired))
+            return xp.matrix_transpose(_take_last(image, within)), ()
+
+        blocks = signs[first : first + count, ...]
+        image, _ = map_sum(step, (blocks,), _at_once(count, within, ambient), traced=is_traced(points))
+        projected.append(xp.reshape(image, (-1, n)))
     return concat_rows(projected)
+
+
+def _like_parts(parts: list[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """Consecutive blocks of which the same rows are meant: the first, how many, and those rows."""
+    k = 0
+    while k < len(parts):
+        (first, within), count = parts[k], 1
+        while k + count < len(parts) and parts[k + count] == (first + count, within):
+            count += 1
+        yield first, count, within
+        k += count
+
+
+def _at_once(count: int, within: Any, ambient: int) -> int:
+    """How many blocks to transform at once: whole ones are no larger together than the rows taken of all."""
+    return max(1, count * _n_rows(within) // ambient)
+
+
+def _n_rows(within: Any) -> int:
+    return int(within.stop - within.start if isinstance(within, slice) else within.shape[0])
+
+
+def _take_last(array: Array, within: Any) -> Array:
+    return array[..., within] if isinstance(within, slice) else namespace(array).take(array, within, axis=-1)
 
 
 def _multiply(rows: Array, signs: Array, paired: bool) -> Array:
@@ -141,13 +181,37 @@ def _hadamard_adjoint_triton(
 def _hadamard_adjoint(
     slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int, paired: bool
 ) -> Array:
-    place = namespace(slopes).arange(signs.shape[-1], device=device(slopes))
-    total, used = 0, 0
-    for block, within in parts:
-        index = place[within] if isinstance(within, slice) else within
-        part = slopes[used : used + index.shape[0], :]
-        image = scatter_add(part, index, signs.shape[-1]).T
-        for step in range(signs.shape[1] - 1, -1, -1):
-            image = _multiply(_walsh_hadamard(image), signs[block, step, :], paired)
-        total, used = total + image[:, :dim], used + index.shape[0]
-    return total
+    xp = namespace(slopes)
+    n, ambient = slopes.shape[-1], signs.shape[-1]
+    totals: tuple[Array, ...] = ()
+    used = 0
+    for first, count, within in _like_parts(parts):
+
+        def step(signs: Array, slopes: Array, within: Any = within) -> tuple[Array, tuple[Array, ...]]:
+            image = _place_last(xp.matrix_transpose(slopes), within, ambient)
+            for k in range(signs.shape[1] - 1, -1, -1):
+                image = _multiply(_walsh_hadamard(image), signs[:, k, None, :], paired)
+            # There is nothing to say of single blocks.
+            return signs[:, 0, :0], (xp.sum(image[:, :, :dim], axis=0),)
+
+        rows = _n_rows(within)
+        part = xp.reshape(slopes[used : used + count * rows, :], (count, rows, n))
+        blocks = signs[first : first + count, ...]
+        at_once = _at_once(count, within, ambient)
+        totals = add_totals(totals, map_sum(step, (blocks, part), at_once, traced=is_traced(slopes))[1])
+        used += count * rows
+    return totals[0]
+
+
+def _place_last(values: Array, within: Any, size: int) -> Array:
+    """The transpose of :func:`_take_last`: the values at their places along the last axis, and 0 elsewhere."""
+    xp = namespace(values)
+    if not isinstance(within, slice):
+        flat = xp.matrix_transpose(xp.reshape(values, (-1, values.shape[-1])))
+        placed = xp.matrix_transpose(scatter_add(flat, within, size))
+        return xp.reshape(placed, (*values.shape[:-1], size))
+    before, after = (
+        xp.zeros((*values.shape[:-1], k), dtype=values.dtype, device=device(values))
+        for k in (within.start, size - within.stop)
+    )
+    return xp.concat([before, values, after], axis=-1)

@@ -258,6 +258,16 @@ def _orthonormal_rows(matrices: Array) -> Array:
     return xp.matrix_transpose(q)
 
 
+def at_rank(array: Array, rank: int) -> Array:
+    """The same numbers with axes of length 1 in front, for arithmetic with an array of that rank.
+
+    Broadcasting would do as much unasked, but JAX can be told not to allow that.
+    """
+    if array.ndim == rank or library(array) != "jax":
+        return array
+    return namespace(array).reshape(array, (*(1,) * (rank - array.ndim), *array.shape))
+
+
 def add_totals(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
     """Sums term by term; an empty tuple is zero."""
     return tuple(u + v for u, v in zip(a, b, strict=True)) if a else b

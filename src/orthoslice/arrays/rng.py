@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from orthoslice.arrays.namespace import Array, device, is_captured, is_traced, library, namespace, to_numpy
-from orthoslice.arrays.stream import Stream
+from orthoslice.arrays.stream import Stream, threefry
 
 RNG: TypeAlias = Any
 """int, NumPy SeedSequence or Generator, torch Generator, JAX key, or None for fresh entropy."""
@@ -28,23 +28,38 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
         return _from_jax_key(rng, like)
     if is_captured(like):
         _check_captured(rng)
-    seed = _integer_seed(rng, traced)
+    if _moves_on(rng) and (traced or _is_compiling(like)):
+        what = "`None`" if rng is None else f"a {type(rng).__module__.split('.')[0]} Generator"
+        raise ValueError(
+            f"`rng` must be an integer or a JAX key under tracing: {what} would draw once, when the function "
+            "is compiled, and repeat those directions at every call."
+        )
+    seed = _integer_seed(rng)
     return Stream.from_seed(seed, like), seed
 
 
-def _integer_seed(rng: RNG, traced: bool) -> int:
+def _moves_on(rng: RNG) -> bool:
+    """Whether the source gives other directions the next time that it is asked."""
+    return rng is None or isinstance(rng, np.random.Generator) or _is_torch_generator(rng)
+
+
+def _is_torch_generator(rng: RNG) -> bool:
+    return "torch" in sys.modules and isinstance(rng, sys.modules["torch"].Generator)
+
+
+def _is_compiling(like: Array) -> bool:
+    """Whether JAX is compiling what happens here, also where it happens to arrays from outside."""
+    return library(like) == "jax" and is_traced(namespace(like).zeros(()))
+
+
+def _integer_seed(rng: RNG) -> int:
     if rng is None:
-        if traced:
-            raise ValueError(
-                "`rng` must be given under tracing: `None` would draw once, when the function is compiled, and "
-                "repeat those directions at every call. Pass an integer or a JAX key."
-            )
         return secrets.randbits(64)
     if isinstance(rng, np.random.SeedSequence):
         return int(rng.generate_state(1, np.uint64)[0])
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(0, 2**64, dtype=np.uint64))
-    if "torch" in sys.modules and isinstance(rng, sys.modules["torch"].Generator):
+    if _is_torch_generator(rng):
         torch = sys.modules["torch"]
         word = torch.randint(-(2**63), 2**63 - 1, (1,), generator=rng, device=rng.device)
         return int(word.item()) % 2**64
@@ -78,19 +93,34 @@ def _check_captured(rng: RNG) -> None:
 def _from_jax_key(key: Array, like: Array) -> tuple[Stream, int | None]:
     """A JAX key is two words of the same generator, so `jax.random.key(7)` and 7 mean the same directions."""
     jax = sys.modules["jax"]
-    data = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    traced = is_traced(key)
+    # A key from outside has values, also while something else is being compiled.
+    with contextlib.nullcontext() if traced else jax.ensure_compile_time_eval():
+        data = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     if data.dtype != jax.numpy.uint32 or data.shape not in ((2,), (4,)):
         raise TypeError(
             f"`rng` must be a single JAX key; got an array of shape {key.shape} and type {key.dtype}."
         )
-    # Longer keys of other generators are folded, so that all their words count.
-    data = data if data.shape == (2,) else data[:2] ^ data[2:]
-    if is_traced(data):
-        words = jax.lax.bitcast_convert_type(data, jax.numpy.int32)
-        return Stream(words[:1], words[1:]), None
-    high, low = (int(word) for word in to_numpy(data))
-    seed = high << 32 | low
-    return Stream.from_seed(seed, like if not is_traced(like) else data), seed
+    if not traced:
+        high, low = (int(word[0]) & 0xFFFFFFFF for word in _two_words(to_numpy(data)))
+        seed = high << 32 | low
+        return Stream.from_seed(seed, like), seed
+    if library(like) != "jax":
+        raise TypeError(
+            "`rng` may be a traced JAX key only beside JAX arrays, since nothing else can be part of the "
+            f"compiled program; got arrays of {library(like)}. Pass `jax.numpy.asarray` of them, or an integer."
+        )
+    return _two_words(data), None
+
+
+def _two_words(data: Array) -> Stream:
+    """The words of a key, two as they are; of four, two are encrypted under the others, so that all count.
+
+    Keys of `rbg` repeat their first two words: sums or exclusive ors of the halves would all be the same.
+    """
+    words = data.view(namespace(data).int32)
+    first = Stream(words[0:1], words[1:2])
+    return first if words.shape == (2,) else Stream(*threefry(first, words[2:3], words[3:4]))
 
 
 def stream_index(stream: Stream, start: Any, count: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orthoslice.arrays import Array, Operation, namespace, scatter_add, wide_float
+from orthoslice.arrays import Array, Operation, at_rank, namespace, scatter_add, wide_float
 from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
@@ -86,7 +86,8 @@ def _sorted_scores(px: Array, py: Array, p: float) -> Array:
         return xp.sum(powered(px - py, p), axis=-1, dtype=wide) / n
     i, j, mass = rank_pairs(n, m, px)
     difference = xp.take(px, i, axis=-1) - xp.take(py, j, axis=-1)
-    return xp.sum(mass * xp.astype(powered(difference, p), wide), axis=-1)
+    costs = xp.astype(powered(difference, p), wide)
+    return xp.sum(at_rank(mass, costs.ndim) * costs, axis=-1)
 
 
 sliced_scores = Operation("sliced_scores")
@@ -170,7 +171,8 @@ def _sorted_slopes(px: Array, py: Array, p: float, factor: float) -> tuple[Array
     xp = namespace(px)
     pairs = couple_ranks(px, py)
     difference = differences(px, py, pairs)
-    slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), px.dtype)
+    mass = at_rank(pairs.mass, difference.ndim)
+    slopes = xp.astype(factor * mass * powered_slope(difference, p), px.dtype)
     return (
         weigh(factor * powered(difference, p), pairs),
         scatter_slopes(slopes, pairs.ix, px.shape[-1]),
@@ -186,7 +188,7 @@ def differences(qx: Array, qy: Array, pairs: Pairs) -> Array:
 
 def weigh(costs: Array, pairs: Pairs) -> Array:
     xp = namespace(costs)
-    return xp.sum(pairs.mass * xp.astype(costs, pairs.mass.dtype), axis=-1)
+    return xp.sum(at_rank(pairs.mass, costs.ndim) * xp.astype(costs, pairs.mass.dtype), axis=-1)
 
 
 def scatter_slopes(slopes: Array, index: Array, n: int) -> Array:

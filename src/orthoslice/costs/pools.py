@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orthoslice.arrays import Array, Wanted, add_totals, device, map_sum, namespace
+from orthoslice.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
@@ -40,7 +40,8 @@ def price_in_pool(
         weight = xp.reshape(share, (-1, *(1,) * (pairs.ix.ndim - 1)))
         if not moves:
             return share[:, :1], (weight * powered(difference, p),)
-        slopes = xp.astype(weight * pairs.mass * powered_slope(difference, p), qx.dtype)
+        mass = at_rank(pairs.mass, difference.ndim)
+        slopes = xp.astype(weight * mass * powered_slope(difference, p), qx.dtype)
         both = (scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n))
         return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orthoslice.arrays import Array, Operation, Wanted, namespace
+from orthoslice.arrays import Array, Operation, Wanted, at_rank, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
@@ -38,7 +38,8 @@ def _line_slopes(
     costs = factor * powered(difference, p)
     by_projections: tuple[Array, ...] = ()
     if wanted[0] or wanted[1]:
-        slopes = xp.astype(factor * pairs.mass * powered_slope(difference, p), qx.dtype)
+        mass = at_rank(pairs.mass, difference.ndim)
+        slopes = xp.astype(factor * mass * powered_slope(difference, p), qx.dtype)
         by_projections = scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n)
     return weigh(costs, pairs), by_projections, weight_gradients(costs, pairs, x, y, wanted)
 

@@ -53,3 +53,7 @@ class Given(Sampler):
 
     def __repr__(self) -> str:
         return "Given(traced)" if self.theta is None else f"Given(theta of shape {tuple(self.theta.shape)})"
+
+
+GIVEN_LATER = Given(theta=None)
+"""Stands for directions that travel beside a request, so that requests with the same count are equal."""
