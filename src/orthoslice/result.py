@@ -7,6 +7,7 @@ from typing import Any
 
 from orthoslice.arrays import (
     Array,
+    DType,
     detach,
     is_readable,
     is_traced,
@@ -16,7 +17,7 @@ from orthoslice.arrays import (
     to_numpy,
 )
 from orthoslice.blocks import Layout, mean_and_stderr, student_quantile
-from orthoslice.conditioning import times_power
+from orthoslice.conditioning import rescaled
 from orthoslice.directions import Sampler
 from orthoslice.options import is_real
 
@@ -69,6 +70,8 @@ class Estimate:
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+    _dtype: DType | None = None
+    """The type of the clouds, where the work was done in a wider one."""
 
     @property
     def _stderr(self) -> Array:
@@ -85,7 +88,7 @@ class Estimate:
     @property
     def scores(self) -> Array | None:
         """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
-        return None if self._scores is None else self._powered(self._scores)
+        return None if self._scores is None else rescaled(self._scores, self._scale, self.p)
 
     @property
     def stderr(self) -> Array:
@@ -128,10 +131,10 @@ class Estimate:
         return student_quantile(level, self._dof, self._looks) * self._stderr
 
     def _scaled(self, quantity: Array) -> Array:
-        return quantity if self._scale == 1 else quantity * self._scale
+        return rescaled(quantity, self._scale, 1, self._dtype)
 
     def _powered(self, quantity: Array) -> Array:
-        return times_power(quantity, self._scale, self.p)
+        return rescaled(quantity, self._scale, self.p, self._dtype)
 
     def _check_read(self) -> None:
         """On an accelerator values could not be checked before; now they are read anyway."""
