@@ -85,7 +85,7 @@ def test_large_p_is_right_or_refused_without_pot(rng, monkeypatch):
         assert math.isclose(distance, by_assignment(x, y, p), rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("far", [30.0, 1e4, 1e160, 1e300])
+@pytest.mark.parametrize("far", [30.0, 1e8, 1e160, 1e300])
 @pytest.mark.parametrize("p", [1, 2, 8, 50, 200])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_shared_far_point_changes_nothing_for_the_others(rng, weighted, p, far):

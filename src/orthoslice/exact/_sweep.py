@@ -21,6 +21,8 @@ IntArray = NDArray[np.int64]
 MAX_CRITICAL_ANGLES = 2**25
 # Large enough to hide the cost of a call, small enough to stay in the processor's cache.
 _CHUNK = 2**14
+# Differences of angles that are longer lose no more than some bits.
+_SHORT_SPAN = 2.0**-8
 
 
 class Lifetimes(NamedTuple):
@@ -28,6 +30,7 @@ class Lifetimes(NamedTuple):
 
     start: FloatArray  # (cells,) angles in [0, pi]
     stop: FloatArray  # (cells,)
+    span: FloatArray  # (cells,) stop - start, to the last digits however short it is
     delta: FloatArray  # (cells, 2) the point of x less the point of y
     mass: FloatArray  # (cells,) shares of the whole; at every angle the living cells add up to 1
 
@@ -60,18 +63,77 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
             "Estimate with `osl.sliced_wasserstein` or `osl.projected_wasserstein` instead."
         )
     total = float(x_mass.sum())
-    x_side, y_side = _side(x, x_mass), _side(y, y_mass)
+    x_side = _side(x, x_mass, 0)
+    y_side = _side(y, y_mass, len(x_side.pair))
     cells = _empty_cells(_CHUNK + 2 * (len(x) + len(y)))
     position = np.zeros(3, dtype=np.int64)
     while not position[2]:
         n = sweep(x_side, y_side, position, cells)
         delta = x[cells.pair[:n, 0]] - y[cells.pair[:n, 1]]
-        yield Lifetimes(cells.start[:n].copy(), cells.stop[:n].copy(), delta, cells.mass[:n] / total)
+        start, stop = cells.start[:n].copy(), cells.stop[:n].copy()
+        span = stop - start
+        short = np.flatnonzero(span < _SHORT_SPAN)
+        span[short] = _angles_between(*(_normals(x, x_side, y, y_side, e) for e in cells.ends[short].T))
+        yield Lifetimes(start, stop, span, delta, cells.mass[:n] / total)
 
 
-def _side(points: FloatArray, mass: IntArray) -> Side:
-    """A cloud with its critical angles in order, before the sweep."""
-    from orthoslice.kernels.numba.plane import Side, critical_angles
+class _Vectors(NamedTuple):
+    """Vectors `(vectors, 2)` to twice the digits: the sum of both."""
+
+    high: FloatArray
+    low: FloatArray
+
+
+def _normals(x: FloatArray, x_side: Side, y: FloatArray, y_side: Side, events: IntArray) -> _Vectors:
+    """The differences of points that are perpendicular to the directions of some events, without rounding."""
+    from orthoslice.kernels.numba.plane import END
+
+    ends = np.zeros((len(events), 2, 2))
+    # Perpendicular to angle 0 is (0, -1), and half a turn later (0, 1).
+    ends[events < 0, 1, 1] = np.where(events[events < 0] == END, 1.0, -1.0)
+    for points, side in ((x, x_side), (y, y_side)):
+        mine = (events >= side.first) & (events < side.first + len(side.pair))
+        ends[mine] = points[side.pair[events[mine] - side.first]]
+    return _Vectors(*_difference(ends[:, 1], ends[:, 0]))
+
+
+def _angles_between(u: _Vectors, w: _Vectors) -> FloatArray:
+    """Angles between vectors, from a cross product to twice the digits: small ones lose none."""
+    first, first_rest = _product(u.high[:, 0], w.high[:, 1])
+    second, second_rest = _product(u.high[:, 1], w.high[:, 0])
+    cross, rest = _difference(first, second)
+    rest += first_rest - second_rest
+    rest += u.high[:, 0] * w.low[:, 1] + u.low[:, 0] * w.high[:, 1]
+    rest -= u.high[:, 1] * w.low[:, 0] + u.low[:, 1] * w.high[:, 0]
+    # Where rounding has put two events in the wrong order, the coupling between them costs the same.
+    angles: FloatArray = np.arctan2(np.abs(cross + rest), np.vecdot(u.high, w.high))
+    return angles
+
+
+def _difference(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A - b, and what rounding took from it (Knuth)."""
+    rounded = a - b
+    part = rounded - a
+    return rounded, (a - (rounded - part)) - (b + part)
+
+
+def _product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A * b, and what rounding took from it (Dekker)."""
+    rounded = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return rounded, a_low * b_low - (((rounded - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A number as two of 26 bits each (Veltkamp)."""
+    shifted = a * (2.0**27 + 1)
+    high = shifted - (shifted - a)
+    return high, a - high
+
+
+def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
+    """A cloud with its critical angles in order, before the sweep; its events are numbered from `first`."""
+    from orthoslice.kernels.numba.plane import BEGIN, Side, critical_angles
 
     n = len(points)
     angle = np.empty(n * (n - 1) // 2)
@@ -82,14 +144,14 @@ def _side(points: FloatArray, mass: IntArray) -> Side:
     edge = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(mass)])
     ranks = np.arange(n, dtype=np.int64)
     zeros = np.zeros(n, dtype=np.int64)
-    return Side(
-        angle, event, pair, mass, ranks, ranks.copy(), edge, np.zeros(n), zeros, zeros - 1, zeros.copy()
-    )
+    since, cause = np.zeros(n), np.full(n, BEGIN, dtype=np.int64)
+    order = (mass, ranks, ranks.copy(), edge)
+    return Side(angle, event, pair, first, *order, since, cause, zeros, zeros - 1, zeros.copy())
 
 
 def _empty_cells(capacity: int) -> Cells:
     """A buffer for the kernel to fill."""
     from orthoslice.kernels.numba.plane import Cells
 
-    pair, mass = np.empty((capacity, 2), dtype=np.int64), np.empty(capacity, dtype=np.int64)
-    return Cells(np.empty(capacity), np.empty(capacity), pair, mass)
+    ends, pair = (np.empty((capacity, 2), dtype=np.int64) for _ in range(2))
+    return Cells(np.empty(capacity), np.empty(capacity), ends, pair, np.empty(capacity, dtype=np.int64))

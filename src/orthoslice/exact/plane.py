@@ -97,7 +97,7 @@ def projected_plane(
     Returns
     -------
     float
-        The p-th power of the distance, to about 12 digits.
+        The p-th power of the distance, to about 12 digits, also for clouds that nearly agree.
 
     Raises
     ------

@@ -23,9 +23,12 @@ IntArray = NDArray[np.int64]
 # to each other than this may therefore be listed in the wrong order, and are taken as one.
 SAME_ANGLE = 2.0**-48
 
+# In place of an event: where the sweep begins and ends.
+BEGIN, END = -1, -2
+
 
 class Side(NamedTuple):
-    """One cloud of n points as the sweep sees it; the sweep updates the last seven arrays in place.
+    """One cloud of n points as the sweep sees it; the sweep updates the last eight arrays in place.
 
     Points are numbered in lexicographic order, which is their projected order just after angle 0.
     """
@@ -33,11 +36,13 @@ class Side(NamedTuple):
     angle: FloatArray  # (events,) critical angles, ascending
     event: IntArray  # (events,) which row of `pair` belongs to each angle
     pair: NDArray[np.int32]  # (events, 2) the points that change places, lower number first
+    first: int  # the number of its first event among those of both clouds
     mass: IntArray  # (n,) positive; the masses of both sides have the same sum
     order: IntArray  # (n,) the point at each rank
     rank: IntArray  # (n,) the rank of each point
     edge: IntArray  # (n + 1,) mass below each rank
     since: FloatArray  # (n,) the angle since which each rank has held its point and its edges
+    cause: IntArray  # (n,) the event at that angle, or BEGIN
     shift: IntArray  # (n,) scratch: by how many ranks a point is about to move
     turn: IntArray  # (n,) scratch: the last group of events that touched a point
     touched: IntArray  # (n,) scratch: the ranks that a group touches
@@ -48,6 +53,7 @@ class Cells(NamedTuple):
 
     start: FloatArray  # (capacity,)
     stop: FloatArray  # (capacity,)
+    ends: IntArray  # (capacity, 2) the events at start and stop, or BEGIN and END
     pair: IntArray  # (capacity, 2) number of the point in x and in y
     mass: IntArray  # (capacity,)
 
@@ -97,22 +103,41 @@ def _rank_at(edge: IntArray, mass: int, guess: int) -> int:
 
 
 @compiled
-def _close(own: Side, other: Side, rank: int, angle: float, column: int, cells: Cells, count: int) -> int:
-    """Write the cells of one rank of `own` that end at `angle`; `column` is where `own` stands in a pair."""
+def _close(
+    own: Side,
+    other: Side,
+    rank: int,
+    angle: float,
+    cause: int,
+    alone: bool,
+    column: int,
+    cells: Cells,
+    count: int,
+) -> int:
+    """Write the cells of one rank of `own` that end at `angle`; `column` is where `own` stands in a pair.
+
+    Cells whose two angles agree in all digits are written too, if one pair of points alone ends them: how far
+    it is from the event of the other cloud can be told from their points.
+    """
     lower, upper = own.edge[rank], own.edge[rank + 1]
     across = _rank_at(other.edge, lower, rank)
     while across < other.order.size and other.edge[across] < upper:
         # A cell lasts as long as neither of its two ranks is touched.
-        start = max(own.since[rank], other.since[across])
-        if start < angle:
+        is_own = own.since[rank] >= other.since[across]
+        start = own.since[rank] if is_own else other.since[across]
+        since = own.cause[rank] if is_own else other.cause[across]
+        if start < angle or (alone and since != cause):
             cells.start[count] = start
             cells.stop[count] = angle
+            cells.ends[count, 0] = since
+            cells.ends[count, 1] = cause
             cells.pair[count, column] = own.order[rank]
             cells.pair[count, 1 - column] = other.order[across]
             cells.mass[count] = min(upper, other.edge[across + 1]) - max(lower, other.edge[across])
             count += 1
         across += 1
     own.since[rank] = angle
+    own.cause[rank] = cause
     return count
 
 
@@ -149,8 +174,9 @@ def _advance(own: Side, other: Side, begin: int, column: int, cells: Cells, coun
         touched.sort()
     elif touched[0] > touched[1]:
         touched[0], touched[1] = touched[1], touched[0]
+    cause = own.first + own.event[begin]
     for k in range(n_touched):
-        count = _close(own, other, touched[k], own.angle[begin], column, cells, count)
+        count = _close(own, other, touched[k], own.angle[begin], cause, end - begin == 1, column, cells, count)
         own.rank[own.order[touched[k]]] += own.shift[own.order[touched[k]]]
     for event in range(begin, end):
         for side in range(2):
@@ -174,7 +200,7 @@ def sweep(x: Side, y: Side, position: IntArray, cells: Cells) -> int:
         next_y = y.angle[position[1]] if position[1] < y.angle.size else math.inf
         if next_x == math.inf and next_y == math.inf:
             for rank in range(x.order.size):
-                count = _close(x, y, rank, math.pi, 0, cells, count)
+                count = _close(x, y, rank, math.pi, END, False, 0, cells, count)
             position[2] = 1
             return count
         if next_x <= next_y:
