@@ -18,7 +18,7 @@ from helpers import FULL
 
 import orthoslice as osl
 
-N_PROBLEMS = 10_000 if FULL else 400
+N_PROBLEMS = 10_000 if FULL else 280
 # Sizes of clouds that are all alike; the largest takes a second.
 SIZES = (1, 2, 3, 10, 100, 1000, 10**4, *((10**5, 10**6) if FULL else ()))
 
