@@ -226,9 +226,11 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
 
     Scales that far apart are looked for only where powers were scaled or are high; elsewhere they fit.
     """
+    if not is_readable(answer._scores):
+        return answer
     p, info = request.p, namespace(x.points).finfo(x.dtype)
     is_high = p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
-    if not is_readable(answer._scores) or not (answer._scale != 1 or is_high):
+    if answer._scale == 1 and not is_high:
         return answer
     least = float(info.smallest_normal) / float(info.eps)
     dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)

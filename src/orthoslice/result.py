@@ -142,8 +142,9 @@ class Estimate:
             return
         if not bool(namespace(self._value).all(namespace(self._value).isfinite(self._value))):
             raise ValueError(
-                "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, negative or "
-                "unnormalised weights, or rows that are not of unit length."
+                "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, integers that "
+                "floating point would round, negative or unnormalised weights, or rows that are not of unit "
+                "length."
             )
 
     def __repr__(self) -> str:
