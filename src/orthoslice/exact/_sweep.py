@@ -21,8 +21,6 @@ IntArray = NDArray[np.int64]
 MAX_CRITICAL_ANGLES = 2**25
 # Large enough to hide the cost of a call, small enough to stay in the processor's cache.
 _CHUNK = 2**14
-# Differences of angles that are longer lose no more than some bits.
-_SHORT_SPAN = 2.0**-8
 
 
 class Lifetimes(NamedTuple):
@@ -47,7 +45,10 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
     >>> sum(float(((cell.stop - cell.start) * cell.mass).sum()) for cell in lifetimes(problem)) / np.pi
     1.0
     """
-    from orthoslice.kernels.numba.plane import sweep  # takes a while to load, and most people never need it
+    from orthoslice.kernels.numba.plane import (
+        sharpen_spans,
+        sweep,
+    )  # takes a while to load, and most people never need it
 
     # Lexicographic order is the projected order just after angle 0. Masses are rounded in that order, so that
     # the order of the user's rows changes nothing.
@@ -72,63 +73,8 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
         delta = x[cells.pair[:n, 0]] - y[cells.pair[:n, 1]]
         start, stop = cells.start[:n].copy(), cells.stop[:n].copy()
         span = stop - start
-        short = np.flatnonzero(span < _SHORT_SPAN)
-        span[short] = _angles_between(*(_normals(x, x_side, y, y_side, e) for e in cells.ends[short].T))
+        sharpen_spans(x, x_side, y, y_side, cells.ends[:n], span)
         yield Lifetimes(start, stop, span, delta, cells.mass[:n] / total)
-
-
-class _Vectors(NamedTuple):
-    """Vectors `(vectors, 2)` to twice the digits: the sum of both."""
-
-    high: FloatArray
-    low: FloatArray
-
-
-def _normals(x: FloatArray, x_side: Side, y: FloatArray, y_side: Side, events: IntArray) -> _Vectors:
-    """The differences of points that are perpendicular to the directions of some events, without rounding."""
-    from orthoslice.kernels.numba.plane import END
-
-    ends = np.zeros((len(events), 2, 2))
-    # Perpendicular to angle 0 is (0, -1), and half a turn later (0, 1).
-    ends[events < 0, 1, 1] = np.where(events[events < 0] == END, 1.0, -1.0)
-    for points, side in ((x, x_side), (y, y_side)):
-        mine = (events >= side.first) & (events < side.first + len(side.pair))
-        ends[mine] = points[side.pair[events[mine] - side.first]]
-    return _Vectors(*_difference(ends[:, 1], ends[:, 0]))
-
-
-def _angles_between(u: _Vectors, w: _Vectors) -> FloatArray:
-    """Angles between vectors, from a cross product to twice the digits: small ones lose none."""
-    first, first_rest = _product(u.high[:, 0], w.high[:, 1])
-    second, second_rest = _product(u.high[:, 1], w.high[:, 0])
-    cross, rest = _difference(first, second)
-    rest += first_rest - second_rest
-    rest += u.high[:, 0] * w.low[:, 1] + u.low[:, 0] * w.high[:, 1]
-    rest -= u.high[:, 1] * w.low[:, 0] + u.low[:, 1] * w.high[:, 0]
-    # Where rounding has put two events in the wrong order, the coupling between them costs the same.
-    angles: FloatArray = np.arctan2(np.abs(cross + rest), np.vecdot(u.high, w.high))
-    return angles
-
-
-def _difference(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A - b, and what rounding took from it (Knuth)."""
-    rounded = a - b
-    part = rounded - a
-    return rounded, (a - (rounded - part)) - (b + part)
-
-
-def _product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A * b, and what rounding took from it (Dekker)."""
-    rounded = a * b
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    return rounded, a_low * b_low - (((rounded - a_high * b_high) - a_low * b_high) - a_high * b_low)
-
-
-def _halves(a: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A number as two of 26 bits each (Veltkamp)."""
-    shifted = a * (2.0**27 + 1)
-    high = shifted - (shifted - a)
-    return high, a - high
 
 
 def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
