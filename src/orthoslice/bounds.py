@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import RNG, to_numpy
-from orthoslice.cloud import Cloud, host_clouds, make_clouds
+from orthoslice.arrays import RNG, resolve_rng, to_numpy
+from orthoslice.cloud import Cloud, as_array, host_clouds, on_host
+from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
-from orthoslice.coupling import Coupling, induced_coupling
-from orthoslice.directions import Given
-from orthoslice.distances import projected_wasserstein, sliced_wasserstein
-from orthoslice.options import check_directions
+from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
+from orthoslice.directions import OWN, Given, Sampler
+from orthoslice.distances import Options, estimate_distance
+from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
+from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
 from orthoslice.orders import in_canonical_order
 from orthoslice.result import Estimate
+from orthoslice.scores import Exact, Sliced
+
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = 2.0**-1074
+# Couplings that are priced anew where the quick prices cannot tell which is the cheapest.
+_MOST_REPRICED = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +59,10 @@ def wasserstein_bounds(
     The lower bound is the largest of: every one-dimensional W_p, the distance of the means, and for every
     whole orthonormal block of directions ``(dim^min(p/2, 1) * mean score)^(1/p)``, which is by far the best.
     The upper bound is the cost of the cheapest coupling that a direction induces. No probability is involved:
-    the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward.
+    the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward, by
+    all that rounding, underflow and cancellation can have changed: they hold whatever scales a cloud spans, and
+    where scales are too far apart for projections, the axes, on which nothing is rounded, give the lower one.
+    In one dimension both bounds are W_p, up to rounding.
 
     Parameters
     ----------
@@ -63,6 +74,11 @@ def wasserstein_bounds(
     Bounds
         `lower` and `upper` as floats, and `coupling` (NumPy arrays), whose cost is ``upper**p``, to rounding.
 
+    Notes
+    -----
+    Weights are rounded to multiples of 2**-62, which can move W_p by (2**-51)^(1/p) diameters of the clouds,
+    and the bounds allow for that: with weights they are a little apart, and for large p far apart.
+
     Examples
     --------
     >>> import numpy as np, orthoslice as osl
@@ -72,86 +88,211 @@ def wasserstein_bounds(
     >>> 1.5 < bounds.lower < bounds.upper < 3
     True
     """
-    sampler = check_directions(directions, make_clouds(x, y)[0])
+    p = check_p(p)
     cloud_x, cloud_y = host_clouds("wasserstein_bounds", x, y, x_weights, y_weights)
-    weights = {"x_weights": cloud_x.weights, "y_weights": cloud_y.weights}
-    plan: dict[str, Any] = {"memory": memory, "workers": workers, "progress": progress, **weights}
+    sampler = check_directions(directions, Cloud(as_array("x", x)))
+    count = check_n_directions(n_directions, sampler)
+    sampler, rows, rng = _settled(sampler, count, cloud_x.dim, rng)
+    clouds = (cloud_x.points, cloud_y.points, cloud_x.weights, cloud_y.weights)
+    count = None if isinstance(sampler, Given) else count
+    options = Options(sampler, count, None, None, None, rng, memory, workers, progress)
+    sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
+    same = options._replace(
+        directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed, progress=progress
+    )
+    projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
+    moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
+    upper, coupling = _upper(cloud_x, cloud_y, projected, moved)
+    return Bounds(_lower(cloud_x, cloud_y, sliced, rows, moved), upper, p, coupling)
+
+
+def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[Sampler, int | None, RNG]:
+    """Directions of which lengths and angles are known, and the rows of a block where they are given.
+
+    Those of samplers that are not our own are drawn first, so that nothing need be assumed of them.
+    """
+    if dim == 1:
+        return Given(theta=np.ones((1, 1))), 1, rng
     if isinstance(sampler, Given):
-        theta = to_numpy(sampler.theta).astype(np.float64)
-        sampler = Given(theta=theta / np.linalg.norm(theta, axis=1, keepdims=True))
-    sliced = sliced_wasserstein(
-        cloud_x.points, cloud_y.points, p, directions=sampler, n_directions=n_directions, rng=rng, **plan
-    )
-    same: dict[str, Any] = {
-        "directions": sliced.directions,
-        "n_directions": sliced.n_directions,
-        "rng": sliced.seed,
-    }
-    projected = projected_wasserstein(cloud_x.points, cloud_y.points, p, **same, **plan)
-    best = int(np.argmin(np.asarray(projected._scores)))
-    direction = sliced.directions.row(best, sliced.n_directions, cloud_x.dim, sliced.seed)
-    coupling = induced_coupling(cloud_x.points, cloud_y.points, direction, **weights)
-    lower, upper = _lower(cloud_x, cloud_y, sliced), _upper(cloud_x, cloud_y, coupling, projected)
-    return Bounds(lower, upper, sliced.p, coupling)
+        return Given(theta=_unit(to_numpy(sampler.theta))), int(sampler.theta.shape[0]), rng
+    if type(sampler) in OWN:
+        return sampler, None, rng
+    sampler, count = sampler.with_default_size(dim) if count is None else (sampler, count)
+    rows = check_sampler(sampler, count, dim)
+    _, seed = resolve_rng(rng, np.zeros(1))
+    return Given(theta=_unit(sampler.sample(count, dim, seed).theta)), rows, seed
 
 
-def _slack(dim: int) -> float:
-    """A relative error that no sum over coordinates, transform or orthonormalisation here can reach."""
-    return 32 * (dim + 16) * float(np.finfo(np.float64).eps)
+def _unit(theta: Any) -> FloatArray:
+    rows = theta.astype(np.float64)
+    unit: FloatArray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
 
 
-def _lower(x: Cloud, y: Cloud, sliced: Estimate) -> float:
-    """The largest certain lower bound, less what rounding may have added to it."""
-    p, dim, sampler = sliced.p, x.dim, sliced.directions
-    ambient = sampler.ambient_dim(dim)
-    # Rows of a padded space may be shorter than 1: only their plain cost on the line is a bound.
-    costs = np.asarray(sliced._scores) * mean_shortening(dim, ambient, p)
-    rows = sampler.block_rows(sliced.n_directions, dim)
-    candidates = [costs.max()]
-    stretch = 1.0
-    if sampler.is_tight(rows, dim):
-        stretch = rows ** min(1 / 2, 1 / p)
-        whole = costs[: len(costs) // rows * rows].reshape(-1, rows)
-        candidates.append((stretch**p * whole.mean(axis=1)).max())
-    one_dimensional = max(candidates) ** (1 / p)
-    # In units of `scale` nothing overflows.
-    x, y = (Cloud(c.points / sliced._scale, c.weights) for c in (x, y))
-    offset = max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(dim)
-    origin = x.points[0].copy()
-    x, y = (Cloud(c.points - origin, c.weights) for c in (x, y))
-    size = max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(dim)
-    gap = float(np.linalg.norm(_mean(x) - _mean(y)))
-    # A projection is off by a few roundings of the points' size, and so is every distance on the line.
-    slack = _slack(ambient + int(math.log2(x.n + y.n)))
-    error = stretch * (slack * size + 8 * float(np.finfo(np.float64).eps) * offset) + _weight_error(
-        x, y, p, size
-    )
-    return float(sliced._scale * max(0.0, max(one_dimensional, gap) * (1 - slack) - error))
+def _moved_mass(cloud: Cloud, name: str, given: Any) -> float:
+    """How much mass rounding of the weights may have moved: for a start to their sum, then to integers."""
+    if cloud.weights is None:
+        return 0.0
+    off = 0.0
+    # Both orders in which masses are made.
+    for ordered in (cloud, in_canonical_order(cloud)[1]):
+        mass, units = integer_masses(ordered), 2.0**62 * np.asarray(ordered.weights)
+        whole = np.floor(units)
+        # Integers, and what is left of numbers below 2**53: neither difference is rounded.
+        off += math.fsum(np.abs((mass - whole.astype(np.int64)) - (units - whole)))
+    if off == 0 and np.array_equal(on_host(name, as_array(name, given)), cloud.weights):
+        return 0.0
+    return off * 2.0**-62 + 2.0**-51
+
+
+def _shifted(moved: float, diameter: float, p: float) -> float:
+    """How far W_p moves, at most, with so much mass."""
+    return 1.001 * diameter * moved ** (1 / p) if moved else 0.0
+
+
+def _size(x: Cloud, y: Cloud) -> float:
+    """No less than the largest distance of a point from the origin."""
+    return max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(x.dim) * (1 + 4 * _EPS)
+
+
+def _lower(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, moved: float) -> float:
+    """The largest certain lower bound, less what rounding may have added to it.
+
+    Parameters
+    ----------
+    x, y
+        The clouds.
+    sliced
+        Scores of directions.
+    rows
+        How many of them make a block, where they are given.
+    moved
+        The mass that rounding of weights may have moved.
+    """
+    p, scale = sliced.p, sliced._scale
+    # As they were projected. In units of `scale` nothing overflows.
+    unit_x, unit_y = centred(Cloud(x.points / scale, x.weights), Cloud(y.points / scale, y.weights))
+    size = _size(unit_x, unit_y)
+    # Sums in pairs have an error that grows with log n only.
+    roundings = 4 * (x.dim + 32 + math.log2(x.n + y.n)) * _EPS
+    gap = float(np.linalg.norm(_mean(unit_x) - _mean(unit_y)))
+    best = max(_by_directions(x, y, sliced, rows, size), gap * (1 - roundings) - roundings * size)
+    if x.dim == 1 or best < 1e6 * roundings * size:
+        # What rounds projections matters here, and those on the axes are not rounded.
+        best = max(best, _by_axes(x, y, p) / scale * (1 - _EPS) - _TINY)
+    return max(0.0, _down(scale * (best - _shifted(moved, 2 * size, p)) * (1 - _EPS)))
 
 
 def _mean(cloud: Cloud) -> Any:
-    # Along the last axis NumPy adds in pairs, so that the error grows with log n only.
+    # Along the last axis NumPy adds in pairs.
     columns = np.ascontiguousarray(cloud.points.T)
     return columns.mean(axis=1) if cloud.weights is None else (columns * cloud.weights).sum(axis=1)
 
 
-def _weight_error(x: Cloud, y: Cloud, p: float, size: float) -> float:
-    """How far the rounding of weights to integer masses can move W_p: mass tau over twice the size."""
-    tau = sum(c.n * 2.0**-61 + 2.0**-51 for c in (x, y) if c.weights is not None)
-    return 2 * size * tau ** (1 / p) if tau else 0.0
+def _by_directions(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, size: float) -> float:
+    """The best bound that scores on the line give, in units of their scale.
+
+    For the N rows theta of a matrix with the largest singular value s and any difference d, the sum of
+    |<theta, d>|^p is at most (s |d|)^p for p >= 2, and at most N^(1 - p/2) (s |d|)^p for p < 2.
+    """
+    p, dim, sampler = sliced.p, x.dim, sliced.directions
+    ambient = sampler.ambient_dim(dim)
+    # Rows of a padded space may be shorter than 1: only their plain cost on the line is a bound.
+    costs = np.asarray(sliced._scores) * mean_shortening(dim, ambient, p)
+    # Sums over pairs run in sequence.
+    relative = (x.n + y.n + 64) * _EPS
+    # A projection is off by some roundings of the points' size, and so is every distance on the line; so are
+    # rows that are orthonormal by construction. Powers that underflow are off by the smallest number.
+    absolute = 32 * (ambient + 16) * _EPS * size
+    absolute += ((x.n + y.n) * _TINY) ** (1 / p) if size else 0.0
+    best: float = float(costs.max()) ** (1 / p) * (1 - relative) - absolute
+    blocks: list[tuple[int, float]] = []
+    if rows is not None:
+        theta = to_numpy(sampler.theta)  # type: ignore[attr-defined]
+        blocks = [
+            (first, _largest_stretch(theta[first : first + rows])) for first in range(0, len(costs), rows)
+        ]
+    elif sampler.is_basis(rows := sampler.block_rows(sliced.n_directions, dim), dim):
+        blocks = [(first, 1.0) for first in range(0, len(costs) - rows + 1, rows)]
+    for first, stretch in blocks:
+        part = costs[first : first + rows]
+        bound = float(part.mean()) ** (1 / p) * (1 - relative - len(part) * _EPS) - absolute
+        best = max(best, bound * float(len(part) ** min(1 / 2, 1 / p)) / stretch * (1 - 16 * _EPS))
+    return best
 
 
-def _upper(x: Cloud, y: Cloud, coupling: Coupling, projected: Estimate) -> float:
-    """The p-th root of the coupling's cost, rounded up; nothing cancels in it, so the error is relative."""
-    p, scale = projected.p, projected._scale
-    x, y = (Cloud(c.points / scale, c.weights) for c in (x, y))
-    scaled = Coupling(x.points, y.points, coupling.ix, coupling.iy, coupling.mass)
-    slack = _slack(x.dim + int(math.log2(len(coupling.mass))))
-    cost = float(scaled.cost(p)) ** (1 / p) * (1 + slack)
-    if cost == 0 and _same(x, y):
-        return 0.0
-    size = max(float(np.abs(c.points - x.points[0]).max()) for c in (x, y)) * math.sqrt(x.dim)
-    return float(scale * (cost + _weight_error(x, y, p, size)))
+def _largest_stretch(theta: FloatArray) -> float:
+    """No less than the largest singular value of unit rows `(n, dim)`."""
+    n, dim = theta.shape
+    gram = theta @ theta.T if n <= dim else theta.T @ theta
+    # Products and eigenvalues are off by some roundings of the trace, which is n.
+    return math.sqrt(float(np.linalg.eigvalsh(gram)[-1]) + 8 * (n + dim) * n * _EPS)
+
+
+def _by_axes(x: Cloud, y: Cloud, p: float) -> float:
+    """The bound that the axes give: a basis on which projections are not rounded."""
+    x, y, exponent = fit_lengths(x, y)
+    distances = []
+    for k in range(x.dim):
+        px, py = (np.ascontiguousarray(c.points[None, :, k]) for c in (x, y))
+        pairs = couple(px, py, x, y)
+        lengths = np.abs(px[0, pairs.ix[0]] - py[0, pairs.iy[0]])
+        distances.append(
+            power_mean(lengths, np.broadcast_to(np.atleast_2d(pairs.mass), (1, len(lengths)))[0], p)
+        )
+    all_axes = power_mean(np.array(distances), np.full(x.dim, 1 / x.dim), p) * x.dim ** min(1 / 2, 1 / p)
+    return _grown(max(*distances, all_axes) * (1 - 64 * _EPS) - _lost(x.dim, exponent), exponent)
+
+
+def _upper(x: Cloud, y: Cloud, projected: Estimate, moved: float) -> tuple[float, Coupling]:
+    """The cost of the cheapest coupling, rounded up, and the coupling; the arguments are those of `_lower`."""
+    fit_x, fit_y, exponent = fit_lengths(x, y)
+    cost, coupling = _cheapest(fit_x, fit_y, projected)
+    coupling = replace(coupling, x=x.points, y=y.points)
+    if cost == 0 and ((moved == 0 and exponent == 0) or _same(x, y)):
+        return 0.0, coupling
+    # Nothing cancels in a cost, so its error is relative.
+    cost = cost * (1 + (x.dim + 64) * _EPS) + _lost(x.dim, exponent)
+    origin = fit_x.points[0]
+    size = _size(Cloud(fit_x.points - origin), Cloud(fit_y.points - origin))
+    return math.nextafter(_grown(cost + _shifted(moved, 2 * size, projected.p), exponent), math.inf), coupling
+
+
+def _cheapest(x: Cloud, y: Cloud, projected: Estimate) -> tuple[float, Coupling]:
+    """The cheapest coupling that a direction induces, and the p-th root of its cost."""
+    scores = np.asarray(projected._scores)
+    # Scores that underflow do not tell which is the cheapest.
+    rows = np.flatnonzero(scores <= max(float(scores.min()), 2.0**-960))[:_MOST_REPRICED]
+    best: tuple[float, Coupling] | None = None
+    for row in rows.tolist():
+        direction = projected.directions.row(row, projected.n_directions, x.dim, projected.seed)
+        coupling = induced_coupling(x.points, y.points, direction, x_weights=x.weights, y_weights=y.weights)
+        lengths = pair_lengths(x.points, y.points, coupling.ix, coupling.iy)
+        cost = power_mean(lengths, coupling.mass, projected.p)
+        if best is None or cost < best[0]:
+            best = cost, coupling
+        if cost == 0:
+            break
+    assert best is not None
+    return best
+
+
+def _lost(dim: int, exponent: int) -> float:
+    """What a length may have lost where :func:`fit_lengths` rounded coordinates, or where it underflowed."""
+    return (4 * dim if exponent else 4) * _TINY
+
+
+def _grown(length: float, exponent: int) -> float:
+    try:
+        return math.ldexp(length, exponent)
+    except OverflowError:
+        raise OverflowError(
+            "This Wasserstein distance may exceed the range of float64. Pass smaller units."
+        ) from None
+
+
+def _down(value: float) -> float:
+    return math.nextafter(value, -math.inf)
 
 
 def _same(x: Cloud, y: Cloud) -> bool:

@@ -21,6 +21,7 @@ from orthoslice.arrays import (
     library,
     namespace,
     to_numpy,
+    wide_float,
 )
 from orthoslice.frames import check_row_labels, is_frame, match_columns, read_column, read_frame
 
@@ -63,16 +64,15 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
     waiting for an accelerator; elsewhere bad values come out as NaN.
     """
-    for name, weights, points in (("x_weights", x_weights, x), ("y_weights", y_weights, y)):
-        check_row_labels(name, weights, points)
-    x, y = match_columns(x, y)
+    x, y = _match_frames(x, y, x_weights, y_weights)
     named = {"x": as_array("x", x), "y": as_array("y", y)}
     for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
         if weights is not None:
             like = named["x"] if library(weights) is None else None
             named[name] = as_array(name, weights, like=like)
     check_same_library(named)
-    dtype = common_dtype(named["x"], named["y"])
+    wanted = [_exact_floating(name, named[name]) for name in ("x", "y")]
+    dtype = _common_dtype(namespace(named["x"]), *wanted)
     clouds = []
     for name in ("x", "y"):
         points = as_floating(name, named[name], dtype)
@@ -99,7 +99,8 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
 def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
     """Two single clouds of float64 NumPy arrays, whatever library they came from; `what` asks for them.
 
-    Weights sum to 1 to the last digit, and equal ones become None: uniform clouds are coupled in exact ranks.
+    Integers come over as they are, and so without rounding. Weights sum to 1 to the last digit, and equal ones
+    become None: uniform clouds are coupled in exact ranks.
 
     Examples
     --------
@@ -107,25 +108,47 @@ def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any
     >>> x.points.dtype, y.weights is None
     (dtype('float64'), True)
     """
-    clouds = make_clouds(x, y, x_weights, y_weights)
-    if any(is_traced(c.points, c.weights) for c in clouds):
+    x, y = _match_frames(x, y, x_weights, y_weights)
+    given = {"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights}
+    arrays = {name: as_array(name, value) for name, value in given.items() if value is not None}
+    # Weights in a list or a frame go with any library.
+    check_same_library(
+        {name: a for name, a in arrays.items() if name in ("x", "y") or library(given[name]) is not None}
+    )
+    if is_traced(*arrays.values()):
         raise TypeError(
             f"`{what}` needs values and cannot be traced (jit, grad or vmap). Call it outside, or estimate "
             "with `osl.sliced_wasserstein` or `osl.projected_wasserstein`."
         )
+    tables = {name: on_host(name, a) for name, a in arrays.items()}
+    clouds = make_clouds(*(tables.get(name) for name in given))
     if clouds[0].batch or clouds[1].batch:
         shapes = _shapes(list(clouds))
         raise ValueError(f"`x` and `y` must be single clouds (n, dim) for `{what}`; got shapes {shapes}.")
-    points = [to_numpy(c.points).astype(np.float64) for c in clouds]
-    weights = [_normalised(c.weights) for c in clouds]
-    # Again: on an accelerator values could not be looked at before.
-    return make_clouds(*points, *weights)
+    points = [c.points.astype(np.float64) for c in clouds]
+    return make_clouds(*points, *(_normalised(c.weights) for c in clouds))
+
+
+def _match_frames(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Any, Any]:
+    """Clouds whose columns stand in one order, if they have names; weights must not be in another order."""
+    for name, weights, points in (("x_weights", x_weights, x), ("y_weights", y_weights, y)):
+        check_row_labels(name, weights, points)
+    return match_columns(x, y)
+
+
+def on_host(name: str, array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy array of the same numbers; floating types that NumPy lacks become float32."""
+    xp = namespace(array)
+    _check_numeric(name, xp, array)
+    return to_numpy(
+        as_floating(name, array, _common_dtype(xp, array.dtype)) if _is_floating(xp, array) else array
+    )
 
 
 def _normalised(weights: Array | None) -> np.ndarray[Any, Any] | None:
     if weights is None:
         return None
-    values = to_numpy(weights).astype(np.float64)
+    values = weights.astype(np.float64)
     return None if values.min() == values.max() else values / math.fsum(values)
 
 
@@ -242,7 +265,53 @@ def _common_dtype(xp: Namespace, *dtypes: DType) -> DType:
 def as_floating(name: str, array: Array, dtype: DType) -> Array:
     xp = namespace(array)
     _check_numeric(name, xp, array)
-    return array if array.dtype == dtype else xp.astype(array, dtype)
+    if array.dtype == dtype:
+        return array
+    floating = xp.astype(array, dtype)
+    if is_readable(array) or _kind(xp, array.dtype) != "integral":
+        return floating
+    # Values cannot be looked at: integers that would be rounded come out as NaN, like other bad values.
+    limit = 1 << _digits(xp, dtype)
+    if int(xp.iinfo(array.dtype).max) <= limit:
+        return floating
+    return xp.where((array <= limit) & (array >= -limit), floating, xp.full_like(floating, math.nan))
+
+
+def _exact_floating(name: str, array: Array) -> DType:
+    """The floating type that an array asks for: its own, or for integers one that holds them exactly."""
+    xp = namespace(array)
+    _check_numeric(name, xp, array)
+    if _is_floating(xp, array):
+        return array.dtype
+    default = default_float(xp)
+    if _kind(xp, array.dtype) == "bool" or not is_readable(array) or 0 in array.shape:
+        return default
+    table = to_numpy(array)
+    largest = max(int(table.max()), -int(table.min()))
+    for dtype in (default, wide_float(array)):
+        if largest <= 1 << _digits(xp, dtype) or (dtype == xp.float64 and _fits_float64(table)):
+            return dtype
+    # The type that the library has is too narrow, or every floating type is.
+    wider = dtype != xp.float64 and _fits_float64(table)
+    remedy = " and float64 does not: in JAX, set `jax_enable_x64`" if wider else ""
+    raise ValueError(
+        f"`{name}` must hold integers that floating point holds exactly; got magnitudes up to {largest}, which "
+        f"float{xp.finfo(dtype).bits} rounds{remedy}. Subtract one offset from both clouds while they are "
+        "integers, which changes no distance."
+    )
+
+
+def _digits(xp: Namespace, dtype: DType) -> int:
+    """How many binary digits a number of a floating type has."""
+    return 1 - round(math.log2(float(xp.finfo(dtype).eps)))
+
+
+def _fits_float64(table: np.ndarray[Any, Any]) -> bool:
+    """Whether float64 holds integers without rounding."""
+    floating = table.astype(np.float64)
+    # What was rounded up to the end of the range would not come back.
+    inside = floating < 2.0 ** np.iinfo(table.dtype).bits / (1 + (table.dtype.kind == "i"))
+    return bool(inside.all() and (floating.astype(table.dtype) == table).all())
 
 
 def _check_points(name: str, points: Array) -> float | None:

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, Operation, is_readable, namespace, to_numpy
+from orthoslice.arrays import Array, DType, Operation, is_readable, namespace, to_numpy, wide_float
 from orthoslice.cloud import Cloud, largest_magnitude
 from orthoslice.kernels.cuda import cuda_refusal
 
 # Coordinates that a block of a GPU goes through before a library would have been quicker.
 _SMALL_CLOUD = 1 << 21
+
+# Powers of two that are numbers themselves.
+_SMALLEST_SCALE, _LARGEST_SCALE = -1022, 1023
 
 
 def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
@@ -26,47 +29,70 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     --------
     >>> import numpy as np
     >>> from orthoslice.cloud import Cloud
-    >>> unit_scale(Cloud(np.array([[1e200]])), Cloud(np.array([[0.0]])), 2)[2] > 1e200
+    >>> unit_scale(Cloud(np.array([[1e200]])), Cloud(np.array([[0.0]])), 2)[2] > 1e100
     True
     """
     if not (is_readable(x.points) and is_readable(y.points)):
         return x, y, 1.0
-    largest = max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
+    largest = largest_coordinate(x, y)
     # No two points are further apart than 2**reach.
     reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
-    exponent = scale_exponent(reach, p, math.log2(float(namespace(x.points).finfo(x.dtype).max)))
-    if exponent == 0:
+    room = exponents_at_hand(p, math.log2(float(namespace(x.points).finfo(x.dtype).max)))
+    if abs(reach) < room:
         return x, y, 1.0
+    # As large as can be: what is much smaller then stays above the lower end of the range.
+    exponent = max(math.ceil(reach - room), _SMALLEST_SCALE)
+    if exponent > _LARGEST_SCALE:
+        raise OverflowError(
+            f"`x` and `y` must be smaller for p = {p:g}; got coordinates up to {largest:.3g} in {x.dtype}. "
+            "Pass smaller units."
+        )
     # In two steps: 2**exponent itself may be out of range.
     halves = (exponent // 2, exponent - exponent // 2)
     scaled = [Cloud(c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1], c.weights) for c in (x, y)]
     return scaled[0], scaled[1], 2.0**exponent
 
 
-def scale_exponent(reach: float, p: float, max_exponent: float) -> int:
-    """By which power of two to divide clouds that reach to 2**reach, in a type that ends at 2**max_exponent.
-
-    0 where all fits as it is.
-    """
+def exponents_at_hand(p: float, max_exponent: float) -> float:
+    """Clouds that reach to 2**e, with |e| below this, are fit for p in a type that ends at 2**max_exponent."""
     # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
-    return 0 if 2 * p * abs(reach) < 0.75 * max_exponent else math.ceil(reach)
+    return 0.75 * max_exponent / (2 * p)
 
 
-def times_power(quantity: Array, scale: float, p: float) -> Array:
-    """`quantity * scale**p`; where that does not fit the type, an OverflowError that says what does."""
-    if scale == 1:
+def largest_coordinate(x: Cloud, y: Cloud) -> float:
+    """The largest magnitude of a coordinate of either cloud; values can be looked at."""
+    return max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
+
+
+def widened(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
+    """Clouds of float64, where their library has it."""
+    wide = wide_float(x.points)
+    if x.dtype == wide:
+        return x, y
+    xp = namespace(x.points)
+    return replace(x, points=xp.astype(x.points, wide)), replace(y, points=xp.astype(y.points, wide))
+
+
+def rescaled(quantity: Array, scale: float, power: float, dtype: DType | None = None) -> Array:
+    """`quantity * scale**power` in `dtype`; where that does not fit, an OverflowError that says what does."""
+    if scale == 1 and dtype is None:
         return quantity
-    exponent = p * math.log2(scale)
-    steps = max(1, math.ceil(abs(exponent) / 100))
-    result = quantity
+    exponent = power * math.log2(scale)
+    whole = math.floor(exponent)
     with np.errstate(over="ignore", under="ignore"):
+        result = quantity if exponent == whole else quantity * 2.0 ** (exponent - whole)
         # The factor itself may overflow: multiply in steps that cannot, unless the product does.
-        for _ in range(steps):
-            result = result * 2.0 ** (exponent / steps)
+        while whole:
+            step = min(max(whole, -100), 100)
+            result = result * 2.0**step
+            whole -= step
+        if dtype is not None:
+            result = namespace(result).astype(result, dtype)
     if is_readable(result) and bool(namespace(result).any(namespace(result).isinf(result))):
+        what = "This distance" if power == 1 else "The p-th power of this distance"
+        read = "Pass" if power == 1 else "Read `distance`, which does not, or pass"
         raise OverflowError(
-            f"The p-th power of this distance exceeds the range of {quantity.dtype}. "
-            "Read `distance`, which does not, or pass smaller units or float64."
+            f"{what} exceeds the range of {result.dtype}. {read} smaller units or a wider type."
         )
     return result
 

@@ -21,7 +21,7 @@ from orthoslice.arrays import (
     wide_int,
 )
 from orthoslice.cloud import Cloud, make_clouds
-from orthoslice.conditioning import times_power, unit_scale
+from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, project_widely, projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.options import check_direction, check_p
@@ -250,7 +250,7 @@ class Coupling:
         difference = gather_points(x.points, self.ix) - gather_points(y.points, self.iy)
         costs = xp.astype(powered_norm(difference, p), wide_float(self.x))
         total = xp.astype(xp.sum(self.mass * costs, axis=-1), self.x.dtype)
-        return times_power(total, scale, p)
+        return rescaled(total, scale, p)
 
     def to_sparse(self) -> coo_array:
         """The coupling as a SciPy sparse array `(n, m)`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from orthoslice.arrays import RNG, is_readable
-from orthoslice.cloud import make_clouds
-from orthoslice.conditioning import unit_scale
+from orthoslice.arrays import RNG, is_readable, namespace, to_numpy
+from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.conditioning import largest_coordinate, unit_scale, widened
 from orthoslice.directions.base import check_count
 from orthoslice.estimate import Request, estimate, plan_layout
 from orthoslice.options import (
@@ -93,7 +95,7 @@ def sliced_wasserstein(
     True
     """
     options = Options(directions, n_directions, rtol, atol, control, rng, memory, workers, progress)
-    return _distance("SW", Sliced(), (x, y, x_weights, y_weights), p, options)
+    return estimate_distance("SW", Sliced(), (x, y, x_weights, y_weights), p, options)
 
 
 def projected_wasserstein(
@@ -159,7 +161,7 @@ def projected_wasserstein(
     if not isinstance(cost, str) or cost not in COSTS:
         raise ValueError(f"`cost` must be one of {sorted(COSTS)}; got {cost!r}.")
     options = Options(directions, n_directions, rtol, atol, control, rng, memory, workers, progress)
-    return _distance("PW", COSTS[cost], (x, y, x_weights, y_weights), p, options)
+    return estimate_distance("PW", COSTS[cost], (x, y, x_weights, y_weights), p, options)
 
 
 class Options(NamedTuple):
@@ -176,7 +178,16 @@ class Options(NamedTuple):
     progress: bool
 
 
-def _distance(name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options) -> Estimate:
+def estimate_distance(
+    name: str,
+    score: Score,
+    clouds: tuple[Any, Any, Any, Any],
+    p: Any,
+    given: Options,
+    *,
+    vouched: bool = True,
+) -> Estimate:
+    """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
     p = check_p(p)
     x, y = make_clouds(*clouds)
     sampler = check_directions(given.directions, x)
@@ -184,7 +195,6 @@ def _distance(name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any
     if given.control is not None and not (isinstance(given.control, str) and given.control == "auto"):
         raise ValueError(f"`control` must be 'auto' or None; got {given.control!r}.")
     rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
-    x, y, scale = unit_scale(x, y, p)
     sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive=not (rtol is None and atol is None))
     request = Request(
         name=name,
@@ -195,8 +205,58 @@ def _distance(name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any
         memory=check_memory(given.memory),
         workers=default_workers() if given.workers is None else check_count("workers", given.workers),
         rtol=rtol,
-        atol=None if atol is None else atol / scale,
+        atol=atol,
         progress=given.progress,
         fit=is_readable(x.points) and is_readable(y.points),
     )
-    return estimate(request, x, y, given.rng, scale)
+    answer = _estimate_scaled(request, x, y, given.rng)
+    return _vouched(request, answer, x, y, given.rng) if vouched else answer
+
+
+def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+    x, y, scale = unit_scale(x, y, request.p)
+    atol = None if request.atol is None else request.atol / scale
+    return estimate(replace(request, atol=atol), x, y, rng, scale)
+
+
+# A distance that is smaller than the largest coordinate by so many bits has few digits left in float32.
+_DWARF_BITS = 12
+
+
+def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+    """The answer, made anew where far points dwarf it, or an error where it is lost among them.
+
+    Scales that far apart are looked for only where powers were scaled or are high; elsewhere they fit.
+    """
+    if not is_readable(answer._scores):
+        return answer
+    p, info = request.p, namespace(x.points).finfo(x.dtype)
+    is_high = p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
+    if answer._scale == 1 and not is_high:
+        return answer
+    least = float(info.smallest_normal) / float(info.eps)
+    dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)
+    if _means(answer).min() >= max(least, 2.0 ** min(dwarf, 0.0)):
+        return answer
+    # A wider type has room for both scales, if far points are projected alike in both clouds.
+    wide_x, wide_y = widened(x, y)
+    steady = replace(request, steady=True)
+    rng = rng if answer.seed is None else answer.seed
+    answer = _estimate_scaled(steady, wide_x, wide_y, rng)
+    # Error bars square scores.
+    least = 2.0**-480 if wide_x.dtype != x.dtype or info.bits == 64 else least
+    lost = _means(answer) < least
+    if lost.any():
+        # Lengths on the line do not underflow, and tell which clouds are apart at all.
+        lengths = _estimate_scaled(replace(steady, p=1.0, score=Sliced()), wide_x, wide_y, rng)
+        if (lost & (_means(lengths) > 0)).any():
+            raise OverflowError(
+                f"`p` is too high for these clouds: beside their largest coordinate, "
+                f"{largest_coordinate(x, y):.3g}, their distance is so small that |x - y|^{p:g} underflows in "
+                f"{wide_x.dtype}. Pass a smaller `p`, or leave out points that are far from all others."
+            )
+    return answer if wide_x.dtype == x.dtype else replace(answer, _dtype=x.dtype)
+
+
+def _means(answer: Estimate) -> Any:
+    return to_numpy(answer._scores).mean(axis=0)

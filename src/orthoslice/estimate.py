@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +35,7 @@ from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
+from orthoslice.options import check_sampler
 from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.result import Estimate, Subject, register_estimates, root
@@ -67,6 +67,8 @@ class Request:
     progress: bool
     fit: bool
     """Whether the clouds could be looked at and were scaled as they need; if not, the device does that."""
+    steady: bool = False
+    """As in :class:`Passes`."""
 
     @property
     def adaptive(self) -> bool:
@@ -93,9 +95,9 @@ def plan_layout(
         sampler, default = sampler.with_default_size(dim)
         if n_directions is None:
             n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
-    rows = sampler.block_rows(n_directions, dim)
+    rows = check_sampler(sampler, n_directions, dim)
     n_blocks = -(-n_directions // rows)
-    unit = score.blocks_per_unit(n_blocks, rows, sampler.is_tight(rows, dim), p)
+    unit = score.blocks_per_unit(n_blocks, rows, sampler.is_basis(rows, dim), p)
     layout = Layout(n_directions, rows, unit)
     if adaptive and layout.n_units == 1:
         raise ValueError(
@@ -155,7 +157,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
 
 
 def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
-    is_basis = request.sampler.is_tight(request.layout.block_rows, x.dim)
+    is_basis = request.sampler.is_basis(request.layout.block_rows, x.dim)
     return Subject(request.score, x, y, request.p, is_basis)
 
 
@@ -213,6 +215,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             memory=request.memory,
             workers=request.workers,
             advance=advance,
+            steady=request.steady,
         )
         for units in request.looks:
             scores, extra = passes.run(done, units)
@@ -225,9 +228,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
                 break
     scores = concat_rows(parts)
     value = xp.sum(scores, axis=0) / scores.shape[0] + _nan_where_unsound(request, x, y)
-    if is_readable(value):
-        _check_underflow(request, x, y, scores)
-    else:
+    if not is_readable(value):
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
@@ -251,21 +252,6 @@ def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
         if cloud.weights is not None and not is_readable(cloud.weights):
             spoil = spoil + 0 * namespace(cloud.weights).sum(cloud.weights, axis=-1)
     return spoil
-
-
-def _check_underflow(request: Request, x: Cloud, y: Cloud, scores: Array) -> None:
-    """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
-    info = namespace(x.points).finfo(x.dtype)
-    tiny, eps = float(info.smallest_normal), float(info.eps)
-    if request.p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).mean(axis=0).min()) > tiny / eps:
-        return
-    first, second = (to_numpy(in_canonical_order(c)[1].points) for c in (x, y))
-    if np.array_equal(first, second):
-        return
-    raise OverflowError(
-        f"`p` is too high for these clouds: |x - y|^{request.p:g} underflows in {x.dtype}. "
-        "Pass float64 if that is not what it is, or a smaller `p`."
-    )
 
 
 def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]) -> tuple[Array | None, ...]:

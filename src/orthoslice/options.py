@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
-from orthoslice.directions import NAMED, Given, Sampler
-from orthoslice.directions.base import check_count
+from orthoslice.directions import NAMED, OWN, Given, Sampler
+from orthoslice.directions.base import DenseDirections, check_count
+
+# How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
+_UNIT_LENGTH = 1e-6
 
 
 def check_p(p: Any) -> float:
@@ -64,6 +67,74 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
             f"got shape {tuple(theta.shape)}."
         )
     return Given(theta=_check_unit_rows("directions", theta, came_in))
+
+
+# Enough that even a sampler with few different blocks shows two of them.
+_LOOKED_AT = 8
+
+
+def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> int:
+    """How many rows a whole block of a sampler has; raises where one of a user breaks what samplers promise."""
+    if type(sampler) in OWN:
+        return sampler.block_rows(n_directions, dim)
+    if not n_directions >= 1:
+        raise ValueError(
+            f"`with_default_size` of {sampler!r} must ask for a direction or more; got {n_directions}."
+        )
+    rows = sampler.block_rows(n_directions, dim)
+    if not rows >= 1:
+        raise ValueError(f"`block_rows` of {sampler!r} must be 1 or more; got {rows}.")
+    try:
+        _look_at_sampler(sampler, rows, dim, n_directions > rows)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        raise TypeError(f"Samplers must be hashable, such as frozen dataclasses; {sampler!r} is not.") from None
+    return rows
+
+
+@functools.lru_cache(maxsize=1024)
+def _look_at_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> None:
+    """Draw some blocks on the host, once a sampler and size: shape, lengths, angles and differences."""
+    blocks = _LOOKED_AT if several else 1
+    stream = Stream.from_seed(0, np.zeros(1))
+    drawn = sampler.blocks(stream, np.arange(blocks, dtype=np.int32), rows, dim, np.dtype(np.float64))
+    if isinstance(drawn, DenseDirections):
+        theta = to_numpy(drawn.theta)
+    else:
+        theta = drawn.project(np.eye(dim), slice(0, blocks * rows))
+    if theta.shape != (blocks * rows, dim):
+        raise ValueError(
+            f"`draw` of {sampler!r} must give {rows} rows of dim {dim} for each of {blocks} keys, so shape "
+            f"{(blocks * rows, dim)}; got {theta.shape}."
+        )
+    norms = np.linalg.norm(theta, axis=1)
+    ambient = sampler.ambient_dim(dim)
+    # Written so that NaN counts as off. Rows of a larger space may be cut short.
+    off = ~(np.abs(norms - 1) <= _UNIT_LENGTH) if ambient == dim else ~(norms <= 1 + _UNIT_LENGTH)
+    if off.any():
+        row = int(np.argmax(off))
+        raise ValueError(
+            f"`draw` of {sampler!r} must give rows of unit length; row {row} has norm {norms[row]:.9g}. "
+            "Divide by the norm."
+        )
+    table = theta.reshape(blocks, rows, dim)
+    if sampler.is_basis(rows, dim) and not (rows == ambient and _are_frames(table)):
+        raise ValueError(
+            f"`is_basis` of {sampler!r} must be True only where blocks are orthonormal bases of the space of "
+            f"dim {ambient}; its blocks of {rows} rows are not."
+        )
+    if several and dim > 1 and (table == table[0]).all():
+        raise ValueError(
+            f"`draw` of {sampler!r} must give every key a block of its own, since error bars rest on their "
+            f"independence; {blocks} keys gave the same rows. Draw from `stream`, or let `block_rows` be the "
+            "number of directions, which says that they are one block."
+        )
+
+
+def _are_frames(blocks: Any) -> bool:
+    """Whether `sum theta theta^T` over each block is the identity."""
+    return bool(np.abs(np.swapaxes(blocks, 1, 2) @ blocks - np.eye(blocks.shape[2])).max() <= _UNIT_LENGTH)
 
 
 def check_direction(direction: Any, x: Cloud) -> Array:

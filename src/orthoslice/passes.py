@@ -28,7 +28,7 @@ from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.directions import IID, Given, Sampler
-from orthoslice.directions.base import Directions
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.scores import Score
@@ -76,6 +76,8 @@ class Passes:
     memory: int
     workers: int
     advance: Callable[[int], None]
+    steady: bool = False
+    """Whether projections of a point shall not depend on its place."""
 
     def run(self, first_unit: int, stop_unit: int) -> Priced:
         """Scores of a range of units in order of (block, row), and their summed gradients."""
@@ -141,6 +143,8 @@ class Passes:
         def draw(sampler: Sampler, purpose: int) -> Directions:
             size = (task.n_blocks, rows, self.x.dim, self.score.directions_dtype(self.x))
             drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
+            if self.steady and isinstance(drawn, DenseDirections):
+                return SteadyDirections(drawn.theta)
             return drawn
 
         # Given directions know no others like them.
@@ -154,7 +158,7 @@ class Passes:
             n_rows=task.drawn_rows,
             block_rows=self.layout.block_rows,
             rows=rows,
-            tight=self.sampler.is_tight(self.layout.block_rows, self.x.dim),
+            is_basis=self.sampler.is_basis(self.layout.block_rows, self.x.dim),
             partner=drawn.partner,
             chunk_rows=chunk,
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from orthoslice.arrays import (
     Array,
+    DType,
     detach,
     is_readable,
     is_traced,
@@ -22,7 +23,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import times_power
+from orthoslice.conditioning import rescaled
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
@@ -115,15 +116,16 @@ class Estimate:
     """Why there is none, where there is none."""
     _scores: Array | None = None
     _subject: Subject | None = None
+    _exponent: Array | None = None
+    """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
+    _dtype: DType | None = None
+    """The type of the clouds, where the work was done in a wider one."""
 
     @functools.cached_property
     def _statistics(self) -> Statistics:
         # Worked out when it is read: a training step has no use for it.
         found = statistics(self._scores, self._layout)
         return Statistics(*(namespace(a).astype(a, self._value.dtype) for a in found))
-
-    _exponent: Array | None = None
-    """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
 
     @property
     def _stderr(self) -> Array:
@@ -158,7 +160,7 @@ class Estimate:
     @property
     def scores(self) -> Array | None:
         """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
-        return None if self._scores is None else self._powered(self._scores)
+        return None if self._scores is None else rescaled(self._scores, self._scale, self.p)
 
     @property
     def stderr(self) -> Array:
@@ -211,12 +213,12 @@ class Estimate:
 
     def _scaled(self, quantity: Array) -> Array:
         if self._exponent is not None:
-            quantity = times_two_to(quantity, self._exponent, 1)
-        return quantity if self._scale == 1 else quantity * self._scale
+            return times_two_to(quantity, self._exponent, 1)
+        return rescaled(quantity, self._scale, 1, self._dtype)
 
     def _powered(self, quantity: Array) -> Array:
         if self._exponent is None:
-            return times_power(quantity, self._scale, self.p)
+            return rescaled(quantity, self._scale, self.p, self._dtype)
         # Nothing can be raised here, so what does not fit the type is marked: infinity times 0.
         result = times_two_to(quantity, self._exponent, self.p)
         return result + 0 * result
@@ -227,8 +229,9 @@ class Estimate:
             return
         if not bool(namespace(self._value).all(namespace(self._value).isfinite(self._value))):
             raise ValueError(
-                "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, negative or "
-                "unnormalised weights, or rows that are not of unit length."
+                "The estimate is not finite: `x`, `y`, weights or directions hold NaN, infinity, integers that "
+                "floating point would round, negative or unnormalised weights, or rows that are not of unit "
+                "length."
             )
 
     def __repr__(self) -> str:

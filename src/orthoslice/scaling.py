@@ -15,7 +15,7 @@ import numpy as np
 
 from orthoslice.arrays import Array, constant, detach, namespace
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import scale_exponent
+from orthoslice.conditioning import exponents_at_hand
 
 # Room at both ends of the range, so that a gradient divided by the scale does not underflow either.
 _ROOM = 9
@@ -66,7 +66,8 @@ def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     exponents = [0.0] * (1 << info.nexp)
     for field in range(len(exponents) - 1):
         reach = field - (info.maxexp - 1) + 1 + math.log2(dim) / 2 + 1
-        exponents[field] = float(np.clip(scale_exponent(reach, p, info.maxexp), -most, most))
+        if abs(reach) >= exponents_at_hand(p, info.maxexp):
+            exponents[field] = float(np.clip(math.ceil(reach), -most, most))
     return np.stack([np.exp2(-np.asarray(exponents)), exponents], axis=1)
 
 

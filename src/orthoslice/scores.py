@@ -35,7 +35,7 @@ class Score(abc.ABC):
         """The floating type in which directions are drawn: where orders decide, the widest at hand."""
         return projection_dtype(x.points) if self.breaks_ties else x.dtype
 
-    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         """How many consecutive blocks price each other and so count as one independent observation."""
         return 1
 
@@ -103,8 +103,8 @@ class Pooled(Score):
     full distance.
     """
 
-    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
-        if p == 2 and tight:
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
+        if p == 2 and is_basis:
             return 1
         if n_blocks < 2:
             raise ValueError(
@@ -115,7 +115,7 @@ class Pooled(Score):
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
         pairs = _coupled(x, y, draw)
-        if p == 2 and draw.tight:
+        if p == 2 and draw.is_basis:
             scores, gradients = price_in_space(x, y, p, pairs, wanted)
             return scores, gradients
         return price_in_pool(x, y, p, pairs, draw, 1 / mean_power(draw.directions.ambient_dim, p), wanted)
@@ -129,7 +129,7 @@ class PaperPooled(Score):
     directions and p = 2 its mean is SW / (N c) + (N - 1) / N PW. Here for comparison; use `pooled`.
     """
 
-    def blocks_per_unit(self, n_blocks: int, block_rows: int, tight: bool, p: float) -> int:
+    def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         return n_blocks
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:

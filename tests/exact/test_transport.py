@@ -85,6 +85,21 @@ def test_large_p_is_right_or_refused_without_pot(rng, monkeypatch):
         assert math.isclose(distance, by_assignment(x, y, p), rel_tol=1e-6)
 
 
+@pytest.mark.parametrize("far", [30.0, 1e8, 1e160, 1e300])
+@pytest.mark.parametrize("p", [1, 2, 8, 50, 200])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_shared_far_point_changes_nothing_for_the_others(rng, weighted, p, far):
+    """Costs of pairs with it are up to 10^60000 times the answer, and no optimal coupling pays them."""
+    x, y = rng.normal(size=(6, 2)), rng.normal(size=(6, 2)) + 1
+    expected = by_assignment(x, y, p) * (6 / 7) ** (1 / p)
+    x, y = (np.concatenate([c, [[far, -far]]]) for c in (x, y))
+    masses = {"x_weights": [*[2 / 14] * 6, 1 / 14, 1 / 14], "y_weights": [2 / 14] * 7} if weighted else {}
+    x = np.concatenate([x, x[-1:]]) if weighted else x
+    answer = wasserstein(x, y, p, **masses)
+    assert answer.method == ("network simplex" if weighted else "assignment")
+    assert math.isclose(answer.distance, expected, rel_tol=1e-9)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_couplings_have_the_right_masses(rng, solver, weighted):
     x, y = rng.normal(size=(9, 2)), rng.normal(size=(14, 2))

@@ -18,8 +18,8 @@ class Draw(NamedTuple):
     n_rows: int
     block_rows: int
     rows: slice | Array
-    tight: bool
-    """Whether `sum theta theta^T` over a whole block is the identity."""
+    is_basis: bool
+    """Whether whole blocks are orthonormal bases."""
     partner: Directions | None
     """As many directions drawn independently, for scores that ask for them."""
     chunk_rows: int

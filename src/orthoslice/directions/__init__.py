@@ -18,3 +18,6 @@ NAMED: dict[str, Sampler] = {
     HadamardRademacher.name: HadamardRademacher(),
 }
 """What the names accepted by ``directions=`` stand for."""
+
+OWN: frozenset[type[Sampler]] = frozenset({IID, Given, HadamardRademacher, Orthogonal, Stratified})
+"""Samplers that keep what they promise, as tests show; others are looked at before they are used."""

@@ -97,6 +97,23 @@ def projection_dtype(points: Array) -> DType:
     return wide_float(points) if is_widened(points) else points.dtype
 
 
+class SteadyDirections(DenseDirections):
+    """Directions that project a point alike wherever it stands.
+
+    A matrix product may round one and the same point differently in two clouds. Where it is many orders of
+    magnitude larger than the others, that difference would drown them; here it is 0. Slower, so for such
+    clouds only.
+    """
+
+    def project(self, points: Array, rows: Any) -> Array:
+        theta = take_rows(self.theta, rows)
+        theta = namespace(points).reshape(theta, (theta.shape[0], *(1,) * (points.ndim - 1), self.dim))
+        total = theta[..., 0] * points[..., 0]
+        for k in range(1, self.dim):
+            total = total + theta[..., k] * points[..., k]
+        return total
+
+
 def take_rows(array: Array, rows: Any) -> Array:
     """Rows by slice (a view) or by an array of indices (which may be traced)."""
     return array[rows, ...] if isinstance(rows, slice) else namespace(array).take(array, rows, axis=0)
@@ -116,7 +133,8 @@ class Sampler(abc.ABC):
     """How directions are drawn: a frozen, hashable value.
 
     Directions come in blocks. Blocks are independent of each other, rows of one block need not be; error
-    bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index.
+    bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index. Where a sampler
+    is used for the first time and is none of this package's, some blocks are drawn and looked at.
     """
 
     name: ClassVar[str]
@@ -139,8 +157,8 @@ class Sampler(abc.ABC):
         """The dimension of the space in which rows are unit vectors."""
         return dim
 
-    def is_tight(self, block_rows: int, dim: int) -> bool:
-        """Whether `sum theta theta^T` over a block of this size is the identity."""
+    def is_basis(self, block_rows: int, dim: int) -> bool:
+        """Whether whole blocks of this size are orthonormal bases of the ambient space."""
         return False
 
     def blocks(
@@ -207,7 +225,7 @@ class BlockSampler(Sampler):
         if self.block_size is not None:
             check_count("block_size", self.block_size)
 
-    def is_tight(self, block_rows: int, dim: int) -> bool:
+    def is_basis(self, block_rows: int, dim: int) -> bool:
         return block_rows == self.ambient_dim(dim)
 
     def block_rows(self, n_directions: int, dim: int) -> int:

@@ -40,7 +40,7 @@ def midway(cell: Lifetimes) -> tuple[FloatArray, FloatArray, FloatArray]:
     cosine, sine = np.cos(centre), np.sin(centre)
     along = cosine * cell.delta[:, 0] + sine * cell.delta[:, 1]
     across = cosine * cell.delta[:, 1] - sine * cell.delta[:, 0]
-    return (cell.stop - cell.start) / 2, along, across
+    return cell.span / 2, along, across
 
 
 def integrate_square(cell: Lifetimes) -> FloatArray:
@@ -63,9 +63,9 @@ def integrate_absolute(cell: Lifetimes) -> FloatArray:
 
 def price_whole(cell: Lifetimes) -> FloatArray:
     """|delta| times the lifetime."""
-    return (cell.stop - cell.start) * np.hypot(cell.delta[:, 0], cell.delta[:, 1])
+    return cell.span * np.hypot(cell.delta[:, 0], cell.delta[:, 1])
 
 
 def price_whole_square(cell: Lifetimes) -> FloatArray:
     """|delta|^2 times the lifetime."""
-    return (cell.stop - cell.start) * (cell.delta[:, 0] ** 2 + cell.delta[:, 1] ** 2)
+    return cell.span * (cell.delta[:, 0] ** 2 + cell.delta[:, 1] ** 2)

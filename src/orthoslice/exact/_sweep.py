@@ -28,6 +28,7 @@ class Lifetimes(NamedTuple):
 
     start: FloatArray  # (cells,) angles in [0, pi]
     stop: FloatArray  # (cells,)
+    span: FloatArray  # (cells,) stop - start, to the last digits however short it is
     delta: FloatArray  # (cells, 2) the point of x less the point of y
     mass: FloatArray  # (cells,) shares of the whole; at every angle the living cells add up to 1
 
@@ -44,7 +45,10 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
     >>> sum(float(((cell.stop - cell.start) * cell.mass).sum()) for cell in lifetimes(problem)) / np.pi
     1.0
     """
-    from orthoslice.kernels.numba.plane import sweep  # takes a while to load, and most people never need it
+    from orthoslice.kernels.numba.plane import (
+        sharpen_spans,
+        sweep,
+    )  # takes a while to load, and most people never need it
 
     # Lexicographic order is the projected order just after angle 0. Masses are rounded in that order, so that
     # the order of the user's rows changes nothing.
@@ -60,18 +64,22 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
             "Estimate with `osl.sliced_wasserstein` or `osl.projected_wasserstein` instead."
         )
     total = float(x_mass.sum())
-    x_side, y_side = _side(x, x_mass), _side(y, y_mass)
+    x_side = _side(x, x_mass, 0)
+    y_side = _side(y, y_mass, len(x_side.pair))
     cells = _empty_cells(_CHUNK + 2 * (len(x) + len(y)))
     position = np.zeros(3, dtype=np.int64)
     while not position[2]:
         n = sweep(x_side, y_side, position, cells)
         delta = x[cells.pair[:n, 0]] - y[cells.pair[:n, 1]]
-        yield Lifetimes(cells.start[:n].copy(), cells.stop[:n].copy(), delta, cells.mass[:n] / total)
+        start, stop = cells.start[:n].copy(), cells.stop[:n].copy()
+        span = stop - start
+        sharpen_spans(x, x_side, y, y_side, cells.ends[:n], span)
+        yield Lifetimes(start, stop, span, delta, cells.mass[:n] / total)
 
 
-def _side(points: FloatArray, mass: IntArray) -> Side:
-    """A cloud with its critical angles in order, before the sweep."""
-    from orthoslice.kernels.numba.plane import Side, critical_angles
+def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
+    """A cloud with its critical angles in order, before the sweep; its events are numbered from `first`."""
+    from orthoslice.kernels.numba.plane import BEGIN, Side, critical_angles
 
     n = len(points)
     angle = np.empty(n * (n - 1) // 2)
@@ -82,14 +90,14 @@ def _side(points: FloatArray, mass: IntArray) -> Side:
     edge = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(mass)])
     ranks = np.arange(n, dtype=np.int64)
     zeros = np.zeros(n, dtype=np.int64)
-    return Side(
-        angle, event, pair, mass, ranks, ranks.copy(), edge, np.zeros(n), zeros, zeros - 1, zeros.copy()
-    )
+    since, cause = np.zeros(n), np.full(n, BEGIN, dtype=np.int64)
+    order = (mass, ranks, ranks.copy(), edge)
+    return Side(angle, event, pair, first, *order, since, cause, zeros, zeros - 1, zeros.copy())
 
 
 def _empty_cells(capacity: int) -> Cells:
     """A buffer for the kernel to fill."""
     from orthoslice.kernels.numba.plane import Cells
 
-    pair, mass = np.empty((capacity, 2), dtype=np.int64), np.empty(capacity, dtype=np.int64)
-    return Cells(np.empty(capacity), np.empty(capacity), pair, mass)
+    ends, pair = (np.empty((capacity, 2), dtype=np.int64) for _ in range(2))
+    return Cells(np.empty(capacity), np.empty(capacity), ends, pair, np.empty(capacity, dtype=np.int64))

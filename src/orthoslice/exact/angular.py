@@ -185,7 +185,10 @@ def shrunken_score(problem: PlaneProblem, score: ScoreName) -> AngularScore:
         ("projected", 2): _whole_square_waves,
     }
     make = makers[score, problem.p]
-    batches = [wave for cell in lifetimes(problem, MAX_CRITICAL_ANGLES_KEPT) for wave in make(cell)]
+    cells = lifetimes(problem, MAX_CRITICAL_ANGLES_KEPT)
+    # Those whose angles agree in all digits have no place between breaks.
+    lasting = (Lifetimes(*(part[cell.stop > cell.start] for part in cell)) for cell in cells)
+    batches = [wave for cell in lasting for wave in make(cell)]
     angles = np.concatenate([batch.start for batch in batches] + [batch.stop for batch in batches])
     coefficients = np.concatenate([batch.coefficients for batch in batches], axis=1)
     del batches

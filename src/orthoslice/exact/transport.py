@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 
 from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.coupling import Coupling, induced_coupling
-from orthoslice.exact._inputs import (
-    FloatArray,
-    IntArray,
-    shared_exponent,
-    shared_masses,
-    shrink,
-)
+from orthoslice.exact._inputs import FloatArray, IntArray, shared_masses
+from orthoslice.lengths import fit_lengths, pair_lengths, power_mean
 from orthoslice.options import check_p
 from orthoslice.orders import in_canonical_order
 
@@ -29,8 +24,12 @@ MAX_PAIRS = {"assignment": 2**27, "network simplex": 2**25, "linear program": 2*
 
 # Sums of whole numbers up to 2**53 are exact in float64, so solvers that add and subtract masses never round.
 _MASS_BITS = 50
-# How far an answer may stay from the optimum: as a share of itself, or of the largest cost if that is more.
-_RELATIVE_GAP, _ABSOLUTE_GAP = 1e-9, 1e-11
+# How far an answer may stay from the optimum, as a share of itself, without another try and in the end.
+_SMALL_GAP, _LARGEST_GAP = 1e-9, 1e-6
+# Costs that solvers see are at most so many times the answer, or they round it away.
+_ROOM = 1e4
+# Squares of lengths this much smaller than the largest coordinate are no numbers any more.
+_WIDE = 400
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +69,10 @@ class Transport:
 
     @property
     def distance(self) -> float:
-        return math.ldexp(self.unit_value ** (1 / self.p), self.exponent)
+        try:
+            return math.ldexp(self.unit_value ** (1 / self.p), self.exponent)
+        except OverflowError:
+            raise OverflowError("This distance exceeds the range of float64. Pass smaller units.") from None
 
     def __repr__(self) -> str:
         return f"Transport(W_{self.p:g} = {self.distance:.6g} by {self.method})"
@@ -118,8 +120,10 @@ def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weight
     clouds of equal size are an assignment problem (SciPy). Weights and unequal sizes go to POT's network
     simplex (``pip install "orthoslice[exact]"``), or without POT to SciPy's HiGHS, which is far slower and
     stops at 2**19 pairs. Weights are rounded to multiples of 2**-50 for these two, and their answer is checked
-    against the dual problem: `value` exceeds the optimum by at most 1e-9 of itself or 1e-11 of the largest cost
-    |x - y|^p, whichever is more, or an error is raised. In practice it is right to the last digits.
+    against the dual problem: `value` exceeds the optimum by at most 1e-9 of itself, or 1e-6 where costs span
+    many scales, or an error is raised. In practice it is right to the last digits. Solvers round by the largest
+    cost that they see. Where that is far above the answer (far points, large p), what no optimal coupling pays
+    is cut off and the problem is solved again.
 
     Examples
     --------
@@ -133,14 +137,13 @@ def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weight
     """
     p = check_p(p)
     cloud_x, cloud_y = host_clouds("wasserstein", x, y, x_weights, y_weights)
-    unit_x, unit_y = shrink(cloud_x, cloud_y)
-    plan, method = _solve(unit_x, unit_y, p)
-    length = np.linalg.norm(unit_x.points[plan.ix] - unit_y.points[plan.iy], axis=1)
-    exponent = math.frexp(length.max())[1]
-    unit_value = math.fsum(plan.mass * np.ldexp(length, -exponent) ** p)
+    fit_x, fit_y, exponent = fit_lengths(cloud_x, cloud_y)
+    plan, method = _solve(fit_x, fit_y, p)
+    length = pair_lengths(fit_x.points, fit_y.points, plan.ix, plan.iy)
+    top = math.frexp(length.max())[1]
+    unit_value = math.fsum(plan.mass * np.ldexp(length, -top) ** p)
     coupling = Coupling(cloud_x.points, cloud_y.points, plan.ix, plan.iy, plan.mass)
-    exponent += shared_exponent(cloud_x, cloud_y)
-    return Transport(p=p, coupling=coupling, method=method, unit_value=unit_value, exponent=exponent)
+    return Transport(p=p, coupling=coupling, method=method, unit_value=unit_value, exponent=exponent + top)
 
 
 def _solve(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
@@ -153,7 +156,7 @@ def _solve(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
     # In canonical order, so that weights are rounded alike whatever the order of the rows.
     (at_x, x), (at_y, y) = _support(x), _support(y)
     if x.weights is None and y.weights is None and x.n == y.n:
-        plan, method = _assign(_costs(x, y, p, "assignment")), "assignment"
+        plan, method = _assign(x, y, p), "assignment"
     else:
         plan, method = _couple_masses(x, y, p)
     return _Plan(at_x[plan.ix], at_y[plan.iy], plan.mass), method
@@ -169,8 +172,7 @@ def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     return order[at], Cloud(cloud.points[at], None if weights.min() == weights.max() else weights)
 
 
-def _costs(x: Cloud, y: Cloud, p: float, method: str) -> FloatArray:
-    """|x - y|^p for all pairs, as shares of the largest."""
+def _check_size(x: Cloud, y: Cloud, method: str) -> None:
     limit = MAX_PAIRS[method]
     if x.n * y.n > limit:
         hint = ""
@@ -183,20 +185,47 @@ def _costs(x: Cloud, y: Cloud, p: float, method: str) -> FloatArray:
             f"got {x.n} * {y.n} = {x.n * y.n}.{hint} Use `osl.wasserstein_bounds` for bounds, "
             "or `osl.sliced_wasserstein` for an estimate of another distance."
         )
+
+
+def _costs(x: Cloud, y: Cloud, p: float, unit: float | None) -> tuple[FloatArray, float]:
+    """(|x - y| / unit)^p for all pairs, and the unit: the largest length where it is None."""
     from scipy.spatial.distance import cdist
 
-    cost: FloatArray = cdist(x.points, y.points)
-    largest = cost.max()
-    if largest > 0:
-        np.divide(cost, largest, out=cost)
-    return np.power(cost, p, out=cost)
+    exponent = math.frexp(max(float(np.abs(c.points).max()) for c in (x, y)))[1]
+    if unit is None or unit > math.ldexp(1.0, max(exponent - _WIDE, -1074)):
+        cost: FloatArray = cdist(*(np.ldexp(c.points, -exponent) for c in (x, y)))
+        np.ldexp(cost, exponent, out=cost)
+    else:
+        cost = np.zeros((x.n, y.n))
+        for k in range(x.dim):
+            np.hypot(cost, np.subtract.outer(x.points[:, k], y.points[:, k]), out=cost)
+    unit = float(cost.max()) if unit is None else unit
+    with np.errstate(over="ignore"):
+        if unit > 0:
+            np.divide(cost, unit, out=cost)
+        return np.power(cost, p, out=cost), unit
 
 
-def _assign(cost: FloatArray) -> _Plan:
+def _root_cost(x: Cloud, y: Cloud, plan: _Plan, p: float) -> float:
+    return power_mean(pair_lengths(x.points, y.points, plan.ix, plan.iy), plan.mass, p)
+
+
+def _assign(x: Cloud, y: Cloud, p: float) -> _Plan:
     from scipy.optimize import linear_sum_assignment
 
-    ix, iy = linear_sum_assignment(cost)
-    return _Plan(ix, iy, np.full(len(ix), 1 / len(ix)))
+    _check_size(x, y, "assignment")
+    best, least, unit = None, math.inf, None
+    while True:
+        cost, unit = _costs(x, y, p, unit)
+        ix, iy = linear_sum_assignment(np.minimum(cost, 1.0, out=cost))
+        plan = _Plan(ix, iy, np.full(len(ix), 1 / len(ix)))
+        length = _root_cost(x, y, plan, p)
+        best, least = (plan, length) if length < least else (best, least)
+        # No pair of an optimal plan costs more than the whole plan, so what does may be cut off.
+        needed = 1.01 * least * len(ix) ** (1 / p)
+        if best is not None and (least == 0 or p * math.log(unit / needed) < math.log(_ROOM)):
+            return best
+        unit = needed
 
 
 def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
@@ -208,27 +237,28 @@ def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
         method, solve = "linear program", _highs
     else:
         method, solve = "network simplex", partial(_network_simplex, ot)
-    cost = _costs(x, y, p, method)
-    best, least, bound, cap = None, math.inf, 0.0, 1.0
+    _check_size(x, y, method)
+    best, least, bound, unit = None, math.inf, 0.0, None
     while True:
-        flow, potential = solve(cost if cap == 1 else np.minimum(cost, cap) / cap, a, b)
+        cost, unit = _costs(x, y, p, unit)
+        flow, potential = solve(np.minimum(cost, 1.0), a, b)
         ix, iy = np.nonzero(flow)
         plan = _Plan(ix, iy, flow[ix, iy] / a.sum())
         _check_masses(method, plan, a, b)
-        value = float(plan.mass @ cost[ix, iy])
-        best, least = (plan, value) if value < least else (best, least)
-        bound = max(bound, _dual_bound(cost, cap * potential, a / a.sum(), b / b.sum()))
-        if least - bound <= _RELATIVE_GAP * least:
+        length = _root_cost(x, y, plan, p)
+        best, least = (plan, length) if length < least else (best, least)
+        bound = max(bound, unit * max(_dual_bound(cost, potential, a / a.sum(), b / b.sum()), 0.0) ** (1 / p))
+        gap = 0.0 if least == 0 else 1 - min(bound / least, 1.0) ** p
+        # Pairs that cost far more than the answer are hardly ever used, and the true costs decide whether the
+        # plan is better without.
+        needed = least * _ROOM ** (1 / p)
+        if gap <= _SMALL_GAP or p * math.log(unit / needed) < math.log(10):
             break
-        # Solvers round by the largest cost. Where that is far above the answer, cap it: pairs so dear are
-        # hardly ever used, and the true costs decide whether the plan is better.
-        if 1e4 * least >= cap / 10:
-            break
-        cap = 1e4 * least
-    if best is None or least - bound > max(_RELATIVE_GAP * least, _ABSOLUTE_GAP):
+        unit = needed
+    if best is None or gap > _LARGEST_GAP:
         raise RuntimeError(
-            f"The {method} stopped short: `value` lies between {bound:.3g} and {least:.3g} times the largest "
-            "cost, and no more is certain. A smaller `p` is easier; so are uniform clouds of equal size."
+            f"The {method} stopped short: `distance` lies between {bound:.9g} and {least:.9g}, and no more is "
+            "certain. A smaller `p` is easier; so are uniform clouds of equal size."
         )
     return best, method
 
