@@ -13,7 +13,7 @@ from helpers import weights
 import orthoslice as osl
 from orthoslice import passes
 from orthoslice.arrays.operations import Operation
-from orthoslice.blocks import Layout
+from orthoslice.blocks import Layout, whole_blocks
 from orthoslice.costs.space import price_in_space
 
 DISTANCES = [osl.sliced_wasserstein, osl.projected_wasserstein]
@@ -40,14 +40,14 @@ def test_memory_and_workers_change_only_rounding(
 @pytest.mark.parametrize(
     ("layout", "chunk", "sizes"),
     [
-        (Layout(128, 1), 1000, [128]),
-        (Layout(128, 16), 1000, [128]),
-        (Layout(128, 16), 64, [64, 64]),
-        (Layout(120, 16), 1000, [120]),
-        (Layout(17, 16), 1000, [16, 1]),
-        (Layout(1001, 1000), 10**4, [1000, 1]),
-        (Layout(40, 16), 5, [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
-        (Layout(100, 10, 4), 1000, [40, 60]),
+        (Layout(whole_blocks(128, 1)), 1000, [128]),
+        (Layout(whole_blocks(128, 16)), 1000, [128]),
+        (Layout(whole_blocks(128, 16)), 64, [64, 64]),
+        (Layout(whole_blocks(120, 16)), 1000, [120]),
+        (Layout(whole_blocks(17, 16)), 1000, [16, 1]),
+        (Layout(whole_blocks(1001, 1000)), 10**4, [1000, 1]),
+        (Layout(whole_blocks(40, 16)), 5, [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (Layout(whole_blocks(100, 10), 4), 1000, [40, 60]),
     ],
 )
 def test_the_last_unit_goes_with_the_others(layout: Layout, chunk: int, sizes: list[int]) -> None:
@@ -55,7 +55,7 @@ def test_the_last_unit_goes_with_the_others(layout: Layout, chunk: int, sizes: l
     tasks = list(passes._tasks(layout, 0, layout.n_units, chunk))
     assert [t.n_rows for t in tasks] == sizes
     for task in tasks:
-        assert task.n_blocks * layout.block_rows >= task.drawn_rows >= task.row + task.n_rows
+        assert task.n_blocks * task.block_rows >= task.drawn_rows >= task.row + task.n_rows
 
 
 def test_looks_are_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
@@ -63,8 +63,8 @@ def test_looks_are_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch, rng: n
     chunks: list[tuple[int, int]] = []
     cut = passes._tasks
 
-    def spy(layout: Layout, first: int, stop: int, chunk: int) -> Any:
-        tasks = list(cut(layout, first, stop, chunk))
+    def spy(layout: Layout, first: int, stop: int, chunk: int, extends: bool) -> Any:
+        tasks = list(cut(layout, first, stop, chunk, extends))
         chunks.append((len(tasks), layout.rows_between(first, stop)))
         return iter(tasks)
 

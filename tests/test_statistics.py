@@ -13,7 +13,7 @@ import pytest
 from helpers import FULL
 
 import orthoslice as osl
-from orthoslice.blocks import Layout, degrees_of_freedom, statistics
+from orthoslice.blocks import Layout, degrees_of_freedom, statistics, whole_blocks
 from orthoslice.datasets import digits
 
 DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
@@ -195,12 +195,12 @@ def test_one_block_has_no_error_bar() -> None:
     assert np.isnan(est.distance_stderr)
     assert np.ptp(est.scores) < 1e-12
     assert "no error bar" in repr(est)
-    assert "16" in repr(est), "says how many directions give 8 blocks"
+    assert "the default is 128 directions of Orthogonal() in 64 blocks" in repr(est)
 
 
 def test_variance_of_unequal_units_is_unbiased() -> None:
     """Units of 4, 4, 4 and 1 rows whose variances differ: the mean of stderr^2 is the variance of the mean."""
-    layout = Layout(13, 4)
+    layout = Layout(whole_blocks(13, 4))
     rng = np.random.default_rng(0)
     scale = np.repeat([1.0, 1.0, 1.0, 5.0], [4, 4, 4, 1])
     shared = rng.normal(size=(4, 40_000))[np.repeat(np.arange(4), [4, 4, 4, 1])]
@@ -219,7 +219,7 @@ def test_variance_of_unequal_units_is_unbiased() -> None:
 def test_two_units_are_never_optimistic(last: int) -> None:
     rng = np.random.default_rng(last)
     scores = rng.normal(size=(4 + last, 40_000))
-    layout = Layout(4 + last, 4)
+    layout = Layout(whole_blocks(4 + last, 4))
     (mean, stderr, _), dof = statistics(scores, layout), degrees_of_freedom(layout)
     assert dof == 1
     assert (stderr**2).mean() > mean.var() * (1 - 4 * (2 / 40_000) ** 0.5)

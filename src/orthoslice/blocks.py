@@ -2,55 +2,100 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from orthoslice.arrays import Array, at_rank, namespace
+import numpy as np
+
+from orthoslice.arrays import Array, at_rank, device, namespace
 
 # The skewness of fewer numbers is noise, and Student's t is wide enough for them.
 _FEWEST_FOR_SKEWNESS = 8
 
 
+class Run(NamedTuple):
+    """Consecutive blocks of one size."""
+
+    n_blocks: int
+    rows: int
+
+
+def whole_blocks(n_directions: int, rows: int) -> tuple[Run, ...]:
+    """As many blocks of this size as fit, and one with the rows that are left."""
+    count, left = divmod(n_directions, rows)
+    runs = (Run(count, rows), Run(1, left))
+    return tuple(run for run in runs if run.n_blocks and run.rows)
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How directions are grouped: blocks of `block_rows`, and `unit_blocks` blocks to an independent unit.
+    """How directions are grouped: runs of equal blocks, and `unit_blocks` blocks to an independent unit.
 
-    The last block may be shorter. Blocks that do not fill a unit belong to the last one.
+    Blocks that do not fill a unit belong to the last one.
+
+    Examples
+    --------
+    >>> layout = Layout((Run(2, 16), Run(1, 1)))
+    >>> layout.n_directions, layout.n_blocks, layout.unit_rows.tolist()
+    (33, 3, [16, 16, 1])
     """
 
-    n_directions: int
-    block_rows: int
+    runs: tuple[Run, ...]
     unit_blocks: int = 1
 
-    @property
+    @functools.cached_property
+    def block_rows(self) -> np.ndarray[Any, Any]:
+        """Rows of every block."""
+        counts, rows = zip(*self.runs, strict=True)
+        return np.repeat(rows, counts)
+
+    @functools.cached_property
+    def unit_rows(self) -> np.ndarray[Any, Any]:
+        """Rows of every unit."""
+        if self.unit_blocks == 1:
+            return self.block_rows
+        starts = np.arange(self.n_units) * self.unit_blocks
+        return np.add.reduceat(self.block_rows, starts)
+
+    @functools.cached_property
+    def unit_ends(self) -> np.ndarray[Any, Any]:
+        """After how many rows every unit ends, with a 0 before the first."""
+        return np.concatenate([[0], np.cumsum(self.unit_rows)])
+
+    @functools.cached_property
+    def n_directions(self) -> int:
+        return sum(n * rows for n, rows in self.runs)
+
+    @functools.cached_property
     def n_blocks(self) -> int:
-        return -(-self.n_directions // self.block_rows)
+        return sum(run.n_blocks for run in self.runs)
 
     @property
     def n_units(self) -> int:
         return max(1, self.n_blocks // self.unit_blocks)
 
     @property
-    def unit_rows(self) -> int:
-        """Rows of every unit but the last."""
-        return self.block_rows * self.unit_blocks
-
-    @property
-    def last_rows(self) -> int:
-        """Rows of the last unit."""
-        return self.n_directions - (self.n_units - 1) * self.unit_rows
+    def longest_block(self) -> int:
+        return max(run.rows for run in self.runs)
 
     def rows_between(self, first_unit: int, stop_unit: int) -> int:
         """Rows of the units from the first up to, and without, the other."""
-        stop = self.n_directions if stop_unit >= self.n_units else stop_unit * self.unit_rows
-        return stop - first_unit * self.unit_rows
+        return int(self.unit_ends[stop_unit] - self.unit_ends[first_unit])
 
     def first(self, n_units: int) -> Layout:
         """The layout of the first units only."""
         if n_units >= self.n_units:
             return self
-        return Layout(n_units * self.unit_rows, self.block_rows, self.unit_blocks)
+        runs, left = [], n_units * self.unit_blocks
+        for run in self.runs:
+            count = min(run.n_blocks, left)
+            left -= count
+            if count:
+                runs.append(Run(count, run.rows))
+        return Layout(tuple(runs), self.unit_blocks)
 
 
 class Statistics(NamedTuple):
@@ -74,25 +119,42 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
     bar: nothing can be learned from rows that may depend on each other.
     """
     xp = namespace(scores)
-    n, units = layout.n_directions, layout.n_units
-    mean = xp.sum(scores, axis=0) / n
+    units = layout.n_units
+    mean = xp.sum(scores, axis=0) / layout.n_directions
     if units == 1:
         return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
-    cut = (units - 1) * layout.unit_rows
-    whole = xp.reshape(scores[:cut, ...], (units - 1, layout.unit_rows, *scores.shape[1:]))
-    whole_means, last_mean = xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0)
-    w, last = layout.unit_rows / n, layout.last_rows / n
-    if max(w, last) >= 0.5:
-        # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.
-        gap = last_mean - xp.mean(whole_means, axis=0)
-        return Statistics(mean, max(w, last) * xp.abs(gap), xp.zeros_like(mean))
-    a, b = w**2 / (1 - 2 * w), last**2 / (1 - 2 * last)
-    away = whole_means - at_rank(mean, whole_means.ndim)
-    spread = a * xp.sum(away**2, axis=0) + b * (last_mean - mean) ** 2
-    stderr = xp.sqrt(spread / (1 + (units - 1) * a + b))
-    if last == w:
-        whole_means = xp.concat([whole_means, last_mean[None, ...]], axis=0)
-    return Statistics(mean, stderr, _skewness(whole_means))
+    means = _unit_means(scores, layout)
+    share = layout.unit_rows / layout.n_directions
+    largest = int(np.argmax(share))
+    if share[largest] >= 0.5:
+        # The mean over all, less the part of the largest unit, is what the others say.
+        w = float(share[largest])
+        gap = means[largest, ...] - (mean - w * means[largest, ...]) / (1 - w)
+        return Statistics(mean, w * xp.abs(gap), xp.zeros_like(mean))
+    away = means - at_rank(mean, means.ndim)
+    if share.min() == share.max():
+        spread = xp.sum(away * away, axis=0) / (units * (units - 1))
+    else:
+        factor = share**2 / (1 - 2 * share)
+        weight = xp.asarray(factor, dtype=means.dtype, device=device(means))
+        weighted = xp.reshape(weight, (-1, *(1,) * (means.ndim - 1))) * away * away
+        spread = xp.sum(weighted, axis=0) / (1 + factor.sum())
+    whole = np.flatnonzero(layout.unit_rows == layout.unit_rows.max())
+    if len(whole) < units:
+        means = xp.take(means, xp.asarray(whole, device=device(means)), axis=0)
+    return Statistics(mean, xp.sqrt(spread), _skewness(means))
+
+
+def _unit_means(scores: Array, layout: Layout) -> Array:
+    """The mean score of every unit, `(units, ...)`."""
+    xp = namespace(scores)
+    parts, first = [], 0
+    for rows, group in itertools.groupby(layout.unit_rows.tolist()):
+        stop = first + rows * len(list(group))
+        stacked = xp.reshape(scores[first:stop, ...], (-1, rows, *scores.shape[1:]))
+        parts.append(stacked[:, 0, ...] if rows == 1 else xp.mean(stacked, axis=1))
+        first = stop
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
 
 def _skewness(means: Array) -> Array:
@@ -127,13 +189,14 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
 
 def degrees_of_freedom(layout: Layout) -> int:
     """Of the standard error of :func:`statistics`; 0 where there is none."""
-    units, longest = layout.n_units, max(layout.unit_rows, layout.last_rows)
-    if units == 1:
+    rows = layout.unit_rows
+    longest = int(rows.max())
+    if layout.n_units == 1:
         return 0
     if 2 * longest >= layout.n_directions:
         return 1
-    # A short last unit varies more than the others and says little of them: it is not counted.
-    return units - 1 if layout.last_rows >= layout.unit_rows else units - 2
+    # Units much shorter than the others vary more and say little of them: they are not counted.
+    return int((2 * rows > longest).sum()) - 1
 
 
 def student_quantile(level: float, dof: int, looks: int) -> float:

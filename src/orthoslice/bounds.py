@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.arrays import RNG, resolve_rng, to_numpy
+from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, as_array, host_clouds, on_host
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
@@ -118,7 +119,7 @@ def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[S
     if type(sampler) in OWN:
         return sampler, None, rng
     sampler, count = sampler.with_default_size(dim) if count is None else (sampler, count)
-    rows = check_sampler(sampler, count, dim)
+    rows = Layout(check_sampler(sampler, count, dim)).longest_block
     _, seed = resolve_rng(rng, np.zeros(1))
     return Given(theta=_unit(sampler.sample(count, dim, seed).theta)), rows, seed
 
@@ -212,7 +213,7 @@ def _by_directions(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, size:
         blocks = [
             (first, _largest_stretch(theta[first : first + rows])) for first in range(0, len(costs), rows)
         ]
-    elif sampler.is_basis(rows := sampler.block_rows(sliced.n_directions, dim), dim):
+    elif sampler.is_basis(rows := sliced._layout.longest_block, dim):
         blocks = [(first, 1.0) for first in range(0, len(costs) - rows + 1, rows)]
     for first, stretch in blocks:
         part = costs[first : first + rows]

@@ -95,10 +95,16 @@ def plan_layout(
         sampler, default = sampler.with_default_size(dim)
         if n_directions is None:
             n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
-    rows = check_sampler(sampler, n_directions, dim)
-    n_blocks = -(-n_directions // rows)
-    unit = score.blocks_per_unit(n_blocks, rows, sampler.is_basis(rows, dim), p)
-    layout = Layout(n_directions, rows, unit)
+    layout = Layout(check_sampler(sampler, n_directions, dim))
+    rows = layout.longest_block
+    unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
+    if unit > 1:
+        layout = Layout(layout.runs, unit)
+        if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
+            raise ValueError(
+                f"Directions can price each other only in blocks of one size, without weights; {n_directions} "
+                f'directions of {sampler!r} are not. Use `cost="exact"`.'
+            )
     if adaptive and layout.n_units == 1:
         raise ValueError(
             "`rtol` and `atol` need an error bar, so two or more independent blocks of directions; "
@@ -157,7 +163,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
 
 
 def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
-    is_basis = request.sampler.is_basis(request.layout.block_rows, x.dim)
+    is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
     return Subject(request.score, x, y, request.p, is_basis)
 
 
@@ -167,8 +173,9 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
         return sampler.why_no_error_bar
     if layout.unit_blocks > 1:
         return "all of these directions price each other, so none is independent of the others"
-    block = sampler.block_rows(10**9, dim)
-    return f"one independent block; 8 blocks are {8 * block} directions, or fewer with a smaller `block_size`"
+    smaller, count = sampler.with_default_size(dim)
+    n_blocks = Layout(smaller.runs(count, dim)).n_blocks
+    return f"one independent block; the default is {count} directions of {smaller!r} in {n_blocks} blocks"
 
 
 def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
@@ -181,7 +188,7 @@ def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any,
 def _used(layout: Layout, scores: Array) -> Layout:
     """The layout of the directions that were scored: all of them, or the first units of an adaptive run."""
     n = scores.shape[0]
-    return layout if n == layout.n_directions else layout.first(n // layout.unit_rows)
+    return layout if n == layout.n_directions else layout.first(int(np.searchsorted(layout.unit_ends, n)))
 
 
 def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -> Outcome:

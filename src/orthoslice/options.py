@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.blocks import Run
 from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
@@ -73,10 +74,10 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
 _LOOKED_AT = 8
 
 
-def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> int:
-    """How many rows a whole block of a sampler has; raises where one of a user breaks what samplers promise."""
+def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> tuple[Run, ...]:
+    """The blocks that a sampler makes of so many directions; raises where one of a user breaks its promises."""
     if type(sampler) in OWN:
-        return sampler.block_rows(n_directions, dim)
+        return sampler.runs(n_directions, dim)
     if not n_directions >= 1:
         raise ValueError(
             f"`with_default_size` of {sampler!r} must ask for a direction or more; got {n_directions}."
@@ -84,13 +85,19 @@ def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> int:
     rows = sampler.block_rows(n_directions, dim)
     if not rows >= 1:
         raise ValueError(f"`block_rows` of {sampler!r} must be 1 or more; got {rows}.")
+    runs = tuple(Run(*run) for run in sampler.runs(n_directions, dim))
+    if min((min(run) for run in runs), default=0) < 1 or sum(n * size for n, size in runs) != n_directions:
+        raise ValueError(
+            f"`runs` of {sampler!r} must be (n_blocks, rows) with {n_directions} rows in all; got {list(runs)}."
+        )
     try:
-        _look_at_sampler(sampler, rows, dim, n_directions > rows)
+        for size in {run.rows for run in runs}:
+            _look_at_sampler(sampler, size, dim, sum(run.n_blocks for run in runs) > 1)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
         raise TypeError(f"Samplers must be hashable, such as frozen dataclasses; {sampler!r} is not.") from None
-    return rows
+    return runs
 
 
 @functools.lru_cache(maxsize=1024)
@@ -123,6 +130,14 @@ def _look_at_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> No
         raise ValueError(
             f"`is_basis` of {sampler!r} must be True only where blocks are orthonormal bases of the space of "
             f"dim {ambient}; its blocks of {rows} rows are not."
+        )
+    weights = sampler.weights(rows, dim)
+    if weights is not None and not (
+        np.shape(weights) == (rows,) and abs(float(np.mean(weights)) - 1) <= _UNIT_LENGTH
+    ):
+        raise ValueError(
+            f"`weights` of {sampler!r} must have shape ({rows},) and mean 1; got shape {np.shape(weights)} and "
+            f"mean {float(np.mean(weights)):.9g}."
         )
     if several and dim > 1 and (table == table[0]).all():
         raise ValueError(

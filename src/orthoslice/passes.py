@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from orthoslice.arrays import (
     Wanted,
     add_totals,
     concat_rows,
+    device,
     is_readable,
     is_traced,
     library,
@@ -28,7 +30,7 @@ from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.directions import IID, Given, Sampler
-from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.scores import Score
@@ -45,10 +47,11 @@ _WORTH_PADDING = 4
 
 
 class Task(NamedTuple):
-    """Rows `row .. row + n_rows` of `n_blocks` blocks that together hold `drawn_rows` rows."""
+    """Rows `row .. row + n_rows` of `n_blocks` blocks of `block_rows` rows, of which `drawn_rows` are used."""
 
     block: int
     n_blocks: int
+    block_rows: int
     drawn_rows: int
     row: int
     n_rows: int
@@ -83,10 +86,13 @@ class Passes:
         """Scores of a range of units in order of (block, row), and their summed gradients."""
         chunk = self._chunk_rows(self.layout.rows_between(first_unit, stop_unit))
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
+        if any(self.wanted) and self.sampler.weights(self.layout.longest_block, self.x.dim) is not None:
+            # Scores give the sum of the gradients of their rows, and each row has a weight of its own.
+            chunk = 1
         if traced and self.layout.unit_blocks > 1:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
-            chunk = max(chunk, self.layout.unit_rows, self.layout.last_rows)
-        tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk))
+            chunk = max(chunk, int(self.layout.unit_rows.max()))
+        tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk, self.sampler.extends))
         if traced:
             return self._run_traced(tasks, chunk)
         parts: list[Array] = []
@@ -106,17 +112,17 @@ class Passes:
         key, drawn = None, None
         for task in tasks:
             # Tasks that share blocks follow each other: a block is drawn once.
-            if drawn is None or key != task[:3]:
-                key, drawn = task[:3], self._draw(task, task.block)
+            if drawn is None or key != task[:4]:
+                key, drawn = task[:4], self._draw(task, task.block)
             rows = slice(task.row, task.row + task.n_rows)
             yield functools.partial(self._score, task, drawn, rows, chunk)
 
     def _run_traced(self, tasks: list[Task], chunk: int) -> Priced:
         """The same as loops of the compiled program: tasks of one shape share one loop."""
         xp = namespace(self.x.points)
-        shapes: dict[tuple[int, int, int], list[int]] = {}
+        shapes: dict[tuple[int, ...], list[int]] = {}
         for k, task in enumerate(tasks):
-            shapes.setdefault((task.n_blocks, task.drawn_rows, task.n_rows), []).append(k)
+            shapes.setdefault((*task[1:4], task.n_rows), []).append(k)
         parts: list[Array] = []
         totals: tuple[Array, ...] = ()
         for members in shapes.values():
@@ -138,10 +144,8 @@ class Passes:
         return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
 
     def _draw(self, task: Task, block: Any) -> Drawn:
-        rows = min(self.layout.block_rows, task.drawn_rows)
-
         def draw(sampler: Sampler, purpose: int) -> Directions:
-            size = (task.n_blocks, rows, self.x.dim, self.score.directions_dtype(self.x))
+            size = (task.n_blocks, task.block_rows, self.x.dim, self.score.directions_dtype(self.x))
             drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
             if self.steady and isinstance(drawn, DenseDirections):
                 return SteadyDirections(drawn.theta)
@@ -156,12 +160,23 @@ class Passes:
         draw = Draw(
             directions=drawn.directions,
             n_rows=task.drawn_rows,
-            block_rows=self.layout.block_rows,
+            block_rows=task.block_rows,
             rows=rows,
-            is_basis=self.sampler.is_basis(self.layout.block_rows, self.x.dim),
+            is_basis=self.sampler.is_basis(self.layout.longest_block, self.x.dim),
             partner=drawn.partner,
             chunk_rows=chunk,
         )
+        weights = self.sampler.weights(task.block_rows, self.x.dim)
+        if weights is None:
+            return self._evaluate(draw)
+        scores, gradients = self._evaluate(draw)
+        xp = namespace(scores)
+        everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=scores.dtype, device=device(scores))
+        own = take_rows(everyone, rows)
+        weighted = xp.reshape(own, (-1, *(1,) * (scores.ndim - 1))) * scores
+        return weighted, tuple(xp.astype(own[0], g.dtype) * g for g in gradients)
+
+    def _evaluate(self, draw: Draw) -> Priced:
         scores, gradients = self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
         if not any(self.wanted[2:]):
             return scores, gradients
@@ -202,21 +217,31 @@ class Passes:
         return -(-rows // pieces)
 
 
-def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:
-    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits."""
-    unit, n_units = layout.unit_rows, layout.n_units
-    at_once = max(1, chunk // unit) if layout.unit_blocks == 1 else 1
+def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True) -> Iterator[Task]:
+    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits.
+
+    A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.
+    """
+    sizes, last_unit = layout.block_rows, layout.n_units
+    # Where blocks of another size begin.
+    changes = [*(np.flatnonzero(np.diff(sizes)) + 1).tolist(), layout.n_blocks]
     u = first_unit
     while u < stop_unit:
-        count = min(at_once, stop_unit - u)
-        unused = unit - layout.last_rows if u + count == n_units else 0
-        if count > 1 and unused * _WORTH_PADDING > (count - 1) * unit:
-            # Whole blocks are drawn: a short one goes with the others only where little of it goes unused.
-            count -= 1
+        block = u * layout.unit_blocks
+        size = int(sizes[block])
+        count = 1
+        if layout.unit_blocks == 1:
+            change = changes[bisect.bisect_right(changes, block)]
+            at_once = max(1, chunk // size)
+            count = min(at_once, stop_unit - u, change - u)
+            if extends and u + count == change < stop_unit and count < at_once:
+                unused = size - int(sizes[change])
+                # Whole blocks are drawn: a short one goes with the others where little of it goes unused.
+                count += 0 <= unused * _WORTH_PADDING <= count * size
         rows = layout.rows_between(u, u + count)
-        blocks = -(-rows // layout.block_rows)
-        # Parts of a unit are of one size, or nearly: 32 + 32 rows, not 63 + 1.
+        stop = layout.n_blocks if u + count == last_unit else block + count * layout.unit_blocks
+        # Parts of a pass are of one size, or nearly: 32 + 32 rows, not 63 + 1.
         part = -(-rows // -(-rows // chunk))
         for row in range(0, rows, part):
-            yield Task(u * layout.unit_blocks, blocks, rows, row, min(part, rows - row))
+            yield Task(block, stop - block, size, rows, row, min(part, rows - row))
         u += count

@@ -20,6 +20,7 @@ from orthoslice.arrays import (
     resolve_rng,
     wide_float,
 )
+from orthoslice.blocks import Layout, Run, whole_blocks
 from orthoslice.kernels.cuda.products import product
 
 DEFAULT_BLOCKS = 8
@@ -126,6 +127,8 @@ class Sample(NamedTuple):
     """Unit rows, `(n_directions, dim)`."""
     block: Array
     """Which independent block each row belongs to, `(n_directions,)`."""
+    weight: Array
+    """What each row counts in the mean over its block, `(n_directions,)`; 1 unless the sampler says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -138,12 +141,22 @@ class Sampler(abc.ABC):
     """
 
     name: ClassVar[str]
+    extends: ClassVar[bool] = False
+    """Whether the first rows of a block are what a smaller block would be, so that one can be cut short."""
     why_no_error_bar: ClassVar[str] = ""
     """For samplers whose draw is one block, however many directions there are."""
 
     @abc.abstractmethod
     def block_rows(self, n_directions: int, dim: int) -> int:
-        """How many rows a whole block has; the last block takes what is left."""
+        """How many rows a whole block has."""
+
+    def runs(self, n_directions: int, dim: int) -> tuple[Run, ...]:
+        """The sizes of the independent blocks: whole ones, and one with what is left, unless overridden."""
+        return whole_blocks(n_directions, self.block_rows(n_directions, dim))
+
+    def weights(self, rows: int, dim: int) -> Array | None:
+        """Quadrature weights `(rows,)` of a block, with mean 1, as a NumPy array; None if all count alike."""
+        return None
 
     @abc.abstractmethod
     def with_default_size(self, dim: int) -> tuple[Self, int]:
@@ -192,19 +205,26 @@ class Sampler(abc.ABC):
         check_count("n_directions", n_directions, least=0)
         check_count("dim", dim)
         stream, _ = resolve_rng(rng, np.zeros(1))
-        rows = self.block_rows(max(n_directions, 1), dim)
-        index = np.arange(-(-n_directions // rows), dtype=np.int32)
-        block = np.repeat(index, rows)[:n_directions]
-        if n_directions == 0:
-            return Sample(np.zeros((0, dim)), block)
-        return Sample(self._unit_rows(stream, index, rows, dim)[:n_directions], block)
+        theta, block, weight = [np.zeros((0, dim))], [np.zeros(0, dtype=np.int32)], [np.zeros(0)]
+        first = 0
+        for count, rows in self.runs(n_directions, dim) if n_directions else ():
+            index = np.arange(first, first + count, dtype=np.int32)
+            theta.append(self._unit_rows(stream, index, rows, dim))
+            block.append(np.repeat(index, rows))
+            of_block = self.weights(rows, dim)
+            weight.append(np.tile(np.ones(rows) if of_block is None else of_block, count))
+            first += count
+        return Sample(*(np.concatenate(parts) for parts in (theta, block, weight)))
 
     def row(self, row: int, n_directions: int, dim: int, rng: RNG) -> Array:
         """A single row `(dim,)` of what :meth:`sample` returns, without drawing the other blocks."""
         stream, _ = resolve_rng(rng, np.zeros(1))
-        rows = self.block_rows(n_directions, dim)
-        block = np.asarray([row // rows], dtype=np.int32)
-        return self._unit_rows(stream, block, rows, dim)[row % rows]
+        sizes = Layout(self.runs(n_directions, dim)).block_rows
+        ends = np.cumsum(sizes)
+        block = int(np.searchsorted(ends, row, side="right"))
+        rows = int(sizes[block])
+        drawn = self._unit_rows(stream, np.asarray([block], dtype=np.int32), rows, dim)
+        return drawn[row - (int(ends[block]) - rows)]
 
     def _unit_rows(self, stream: Stream, blocks: Array, rows: int, dim: int) -> Array:
         drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
@@ -220,6 +240,7 @@ class BlockSampler(Sampler):
     """A sampler whose blocks are the first rows of random bases of the (perhaps padded) space."""
 
     block_size: int | None = None
+    extends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.block_size is not None:

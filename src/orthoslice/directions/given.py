@@ -49,7 +49,7 @@ class Given(Sampler):
         theta = to_numpy(self.theta)
         if n_directions > theta.shape[0] or dim != theta.shape[1]:
             raise ValueError(f"There are directions of shape {theta.shape}; got {n_directions} of dim {dim}.")
-        return Sample(theta[:n_directions], np.zeros(n_directions, dtype=np.int32))
+        return Sample(theta[:n_directions], np.zeros(n_directions, dtype=np.int32), np.ones(n_directions))
 
     def __repr__(self) -> str:
         return "Given(traced)" if self.theta is None else f"Given(theta of shape {tuple(self.theta.shape)})"

@@ -25,6 +25,7 @@ class IID(Sampler):
     """
 
     name: ClassVar[str] = "iid"
+    extends: ClassVar[bool] = True
 
     def block_rows(self, n_directions: int, dim: int) -> int:
         return 1

@@ -270,7 +270,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             if self._sampler is not None:
                 count, dim = self.n_directions, x.shape[1]
                 sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
-                stream, size = self._key(None)[0], (layout.n_blocks, layout.block_rows, dim, torch.float32)
+                stream, size = self._key(None)[0], (layout.n_blocks, layout.longest_block, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
                 directions = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, slices)
                 if can_draw_ahead(blocks, slices) and not is_captured(self.step):
