@@ -35,7 +35,7 @@ def _import_triton_kernels() -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Not for longer: tests that do not ask for the interpreter shall go the way users go.
         patch.setenv("TRITON_INTERPRET", "1")
-        for name in ("hadamard", "pairs", "random", "rows"):
+        for name in ("hadamard", "pairs", "random"):
             importlib.import_module(f"orthoslice.kernels.triton.{name}")
 
 
@@ -63,7 +63,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _hasten_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have exclusive ors, of which sorts are made, reduced by NumPy: the interpreter goes number by number."""
+    """Have exclusive ors, by which transforms swap numbers, reduced by NumPy, not number by number."""
     from triton import language
     from triton.runtime.interpreter import ReduceOps
 

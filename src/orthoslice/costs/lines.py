@@ -8,7 +8,7 @@ from typing import Any
 from orthoslice.arrays import Array, Operation, at_rank, namespace, scatter_add, wide_float
 from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, LONGEST_TRITON_ROW, rows_refusal, triton_refusal
+from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.orders import flat_index
 
@@ -59,22 +59,6 @@ def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
-
-
-def _short_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
-    if max(px.shape[-1], py.shape[-1]) > LONGEST_TRITON_ROW:
-        return f"it takes rows of at most {LONGEST_TRITON_ROW} points"
-    if px.shape[:-1] != py.shape[:-1]:
-        return "it takes rows that need no broadcasting"
-    return triton_refusal(px, py)
-
-
-@sorted_scores.implementation("triton", _short_rows_refusal)
-def _sorted_scores_triton(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.triton.rows import score_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    return score_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
 @sorted_scores.implementation("reference", lambda *_: None)
@@ -154,15 +138,6 @@ def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = match_rows(flat_x, flat_y, p, factor, (True, True))
-    return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
-
-
-@sorted_slopes.implementation("triton", _short_rows_refusal)
-def _sorted_slopes_triton(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.triton.rows import slope_rows
-
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
-    scores, x_slopes, y_slopes = slope_rows(flat_x, flat_y, p, factor)
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 

@@ -128,7 +128,7 @@ class Sample(NamedTuple):
     block: Array
     """Which independent block each row belongs to, `(n_directions,)`."""
     weight: Array
-    """What each row counts in the mean over its block, `(n_directions,)`; 1 unless the sampler says otherwise."""
+    """What each row counts in the mean over its block, `(n_directions,)`: mostly 1."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

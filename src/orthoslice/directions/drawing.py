@@ -60,8 +60,9 @@ def _cuda_refusal(blocks: Blocks) -> str | None:
 
 def can_draw_ahead(blocks: Blocks, total: int) -> bool:
     """Whether `total` rows of them can be drawn by kernels for several steps at once."""
-    gains = isinstance(blocks.sampler, Orthogonal) and steps_ahead(blocks.rows, total) > 1
-    return gains and _cuda_refusal(blocks) is None
+    if not isinstance(blocks.sampler, Orthogonal) or _cuda_refusal(blocks) is not None:
+        return False
+    return steps_ahead(blocks.stream.high.get_device(), blocks.rows, total, blocks.dim) > 1
 
 
 @draw_blocks.implementation("cuda", _cuda_refusal)

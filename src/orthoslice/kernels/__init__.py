@@ -18,9 +18,6 @@ LONGEST_COLUMN = 2500
 # What one program of a GPU holds in its registers.
 LONGEST_TRANSFORM = 4096
 
-LONGEST_TRITON_ROW = 1024
-"""Of more points a row is sorted faster by torch than by a Triton program, as sketches on an H200 showed."""
-
 
 @functools.cache
 def numba_refusal() -> str | None:

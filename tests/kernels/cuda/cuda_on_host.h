@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <vector>
@@ -76,6 +78,10 @@ inline double* exchange(double value) {
     warp.values[thread.x % 32] = value;
     meet(warp.arrived, warp.generation, 32);
     return warp.values;
+}
+[[noreturn]] inline void stuck() {
+    fputs("A thread block waits for something that comes after it.\n", stderr);
+    abort();
 }
 inline void leave() {
     Warp& warp = warps[thread.x / 32];
@@ -166,6 +172,9 @@ T __shfl_up_sync(unsigned, T value, int step) {
 inline void __syncwarp() {
     cuda_on_host::leave();
 }
+// Nobody else runs while a thread block does: what it waits for is there, or never comes.
+inline void __threadfence() {}
+inline void __nanosleep(unsigned) { cuda_on_host::stuck(); }
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
     T other = (T)cuda_on_host::exchange((double)value)[lane];
@@ -203,6 +212,18 @@ inline void multiply_add(double& c0, double& c1, double a, double b) {
         c1 += row[k] * right[k];
     }
 }
+// c (16, 8) += a (16, 16) b (16, 8), as eight of the products above.
+inline void multiply_add(double2& upper, double2& lower, const double (&a)[8], const double (&b)[4]) {
+    for (int k = 0; k < 4; k++) {
+        multiply_add(upper.x, upper.y, a[2 * k], b[k]);
+        multiply_add(lower.x, lower.y, a[2 * k + 1], b[k]);
+    }
+}
+inline void start_copy(double* to, const double* from) {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) cuda_on_host::misaligned = true;
+    memcpy(to, from, 16);
+}
+inline void wait_for_copies() {}
 inline double rough_inverse(double value) {
     // 20 bits, as on a GPU.
     int exponent;

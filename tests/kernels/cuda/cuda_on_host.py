@@ -69,5 +69,6 @@ def hook(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cuda, "starter", starter)
     # Blocks of many threads are slow to follow one by one.
     patch.setattr(directions, "_MOST_AHEAD", 2)
+    patch.setattr(directions, "_MOST_SHARED", 2)
     for module in (cuda, directions):
         patch.setattr(module, "current_stream", lambda device: 0)

@@ -46,7 +46,11 @@ _SHARED_BYTES = 99 * 1024
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel of a program: how many addresses it takes, and the numbers after them, as :mod:`struct`."""
+    """A kernel of a program: how many addresses it takes, and the numbers after them, as :mod:`struct`.
+
+    Numbers are settled when a kernel is bound. One that changes from call to call, such as the first of the
+    blocks to draw, stands among the addresses, as an integer of 64 bits.
+    """
 
     name: str
     addresses: int
@@ -93,7 +97,7 @@ class Launch:
     def __call__(self, *where: Any) -> None:
         """Start it on the current stream of its device.
 
-        Takes tensors or addresses; None is the null pointer.
+        Takes tensors, addresses or other integers of 64 bits; None is the null pointer.
         """
         try:
             packed = self._here.packed
@@ -110,7 +114,7 @@ class Launch:
             self._start(current_stream(device), packed)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def bind(
     kernel: Kernel, program: Program, device: int, grid: int, threads: int, shared_bytes: int, *numbers: Any
 ) -> Launch:

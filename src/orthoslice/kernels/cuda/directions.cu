@@ -1,15 +1,13 @@
 // Directions drawn where they are used: a counter-based stream of random numbers, and Haar blocks from it.
 //
-// Compiled with the numbers of threads defined, DRAWERS of blocks that draw and THREADS of those that make rows
-// orthonormal; with PANEL, the rows that are made so at once; and with SMALL, the width of small tables, which keeps
-// loads of tiles free of conflicts if it is four more than a multiple of 16.
+// Compiled with the numbers of threads defined, DRAWERS of thread blocks that draw and THREADS of those that make rows
+// orthonormal, and with what gram_schmidt.cuh needs.
 //
 // The numbers are those of `orthoslice.arrays.stream`, and the blocks those of `Orthogonal`, to rounding.
 
-typedef unsigned int u32;
+#include "gram_schmidt.cuh"
 
-constexpr int WARPS = THREADS / 32, PARTS = WARPS / 4;
-constexpr u32 EVERYONE = 0xffffffffu;
+constexpr int PARTS = WARPS / 4;  // of the inner products of a panel
 
 struct Words {
     u32 high, low;
@@ -41,16 +39,6 @@ __device__ Words block_key(const u32* high, const u32* low, bool is_step, u32 st
     return threefry(key, block, purpose);
 }
 
-// Directions of `ahead` steps that were drawn at once: which steps, counted in such groups, of which key, and how many
-// blocks are through with drawing others.
-struct Held {
-    long long group, high, low, through;
-
-    __device__ bool has(long long wanted, const u32* of_high, const u32* of_low) const {
-        return group == wanted && high == *of_high && low == *of_low;
-    }
-};
-
 // Two independent standard normals by the Box-Muller transform.
 __device__ void two_normals(Words key, int row, int pair, double* first, double* second) {
     Words words = threefry(key, row, pair);
@@ -65,35 +53,36 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
     *second = radius * sine;
 }
 
-// Which group of `ahead` steps a step is of; steps may be negative.
-__device__ __forceinline__ long long group_of(long long step, int ahead) {
-    return (step >= 0 ? step : step - ahead + 1) / ahead;
-}
-
-// Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held.
+// Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held. They
+// stand in tables `(ahead, blocks, tall, wide)` that are filled up with zeros. On the way, counters become zero.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(
-    const u32* high, const u32* low, const long long* step, const Held* held, double* out, int steps, int first_block,
-    int purpose, int ahead, int blocks, int rows, int dim) {
+    const u32* high, const u32* low, const long long* step, const Held* held, double* out, int* counters,
+    long long first_block, int steps, int purpose, int ahead, int blocks, int rows, int dim, int tall, int wide,
+    int n_counters) {
     if (held && held->has(group_of(*step, ahead), high, low)) return;
-    int pairs = (dim + 1) / 2;
+    int pairs = (wide + 1) / 2;
     long long k = (long long)blockIdx.x * DRAWERS + threadIdx.x;
-    if (k >= (long long)ahead * blocks * rows * pairs) return;
-    int pair = k % pairs, row = k / pairs % rows, block = k / pairs / rows;
+    if (k < n_counters) counters[k] = 0;
+    if (k >= (long long)ahead * blocks * tall * pairs) return;
+    int pair = k % pairs, row = k / pairs % tall, block = k / pairs / tall, column = 2 * pair;
     u32 now = step ? (u32)(group_of(*step, ahead) * ahead + block / blocks) : 0;
-    double both[2];
-    Words key = block_key(high, low, step, now, steps, first_block + block % blocks, purpose);
-    two_normals(key, row, pair, both, both + 1);
-    double* target = out + ((long long)block * rows + row) * dim + 2 * pair;
+    double both[2] = {0.0, 0.0};
+    if (row < rows && column < dim) {
+        Words key = block_key(high, low, step, now, steps, (int)first_block + block % blocks, purpose);
+        two_normals(key, row, pair, both, both + 1);
+    }
+    double* target = out + ((long long)block * tall + row) * wide + column;
     target[0] = both[0];
-    if (2 * pair + 1 < dim) target[1] = both[1];
+    if (column + 1 < wide) target[1] = column + 1 < dim ? both[1] : 0.0;
 }
 
 // Independent unit rows `(blocks, dim)`: every block is one row.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_unit_rows(
-    const u32* high, const u32* low, const long long* step, float* out, int steps, int first_block, int purpose, int dim) {
+    const u32* high, const u32* low, const long long* step, float* out, long long first_block, int steps, int purpose,
+    int dim) {
     SHARED(double, row);
     double* sums = row + dim + 1;
-    Words key = block_key(high, low, step, step ? (u32)*step : 0, steps, first_block + blockIdx.x, purpose);
+    Words key = block_key(high, low, step, step ? (u32)*step : 0, steps, (int)first_block + blockIdx.x, purpose);
     double square = 0.0;
     for (int pair = threadIdx.x; 2 * pair < dim; pair += DRAWERS) {
         two_normals(key, 0, pair, row + 2 * pair, row + 2 * pair + 1);
@@ -135,81 +124,19 @@ __device__ void multiply_panel(const double* panel, int columns, int width, doub
     __syncthreads();
 }
 
-// 1 / value for positive values, to about 1e-12.
-__device__ __forceinline__ double inverse(double value) {
-    double rough = rough_inverse(value);
-    return fma(rough, fma(-value, rough, 1.0), rough);
-}
-
-// A Cholesky factor of a Gram matrix, the inverse of its diagonal in its place, with a floor under the pivots; returns
-// whether one was below. By one warp, which need wait for nobody: a lane holds half a row of 16 entries.
-__device__ bool factorise(const double* gram, int live, double* factor, double* pivots) {
-    constexpr int HALF = PANEL / 2;
-    static_assert(2 * PANEL == 32, "a warp has two lanes a row");
-    int lane = threadIdx.x % 32, i = lane / 2, side = lane % 2;
-    double entry[HALF], floor = 1e-5;
-#pragma unroll
-    for (int k = 0; k < HALF; k++) {
-        int j = HALF * side + k;
-        entry[k] = i == j;
-        // Rows that only fill the panel up are zero, and stay so.
-        if (i < live && j < live) {
-            entry[k] = 0.0;
-            for (int part = 0; part < PARTS; part++) entry[k] += gram[(part * PANEL + i) * SMALL + j];
-        }
-        if (i == j) floor *= entry[k];
-    }
-    bool is_low = false;
-#pragma unroll
-    for (int c = 0; c < PANEL; c++) {
-        int owner = 2 * c + c / HALF;
-        double least = __shfl_sync(EVERYONE, floor, owner), pivot = __shfl_sync(EVERYONE, entry[c % HALF], owner);
-        is_low |= pivot < least;
-        pivot = fmax(pivot, least);
-        double scale = inverse(pivot), mine = __shfl_sync(EVERYONE, entry[c % HALF], lane - side + c / HALF);
-        if (side == 0) factor[i * SMALL + c] = mine;
-        if (lane == 0) pivots[c] = pivot;
-#pragma unroll
-        for (int k = 0; k < HALF; k++) entry[k] -= mine * __shfl_sync(EVERYONE, entry[k], 2 * c + side) * scale;
-    }
-    __syncwarp();
-    // What the columns were divided by is known; now they are.
-    if (side == 0) pivots[PANEL + i] = rsqrt(pivots[i]);
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < HALF; k++) {
-        int j = HALF * side + k;
-        double root = pivots[PANEL + j];
-        factor[i * SMALL + j] = i == j ? root : factor[i * SMALL + j] * root;
-    }
-    return is_low;
-}
-
 // Make the rows of a panel orthonormal by lower triangular transforms with positive diagonals: Gram-Schmidt in turn.
 __device__ void orthonormalise_panel(double* panel, int live, int columns, int width, double* gram, double* factor) {
     double* pivots = factor + PANEL * SMALL;
     int* again = reinterpret_cast<int*>(pivots + 2 * PANEL);
     // Once is enough, unless a row comes too close to those before it.
-    for (int pass = 0; pass < 8; pass++) {
+    for (int pass = 0; pass < MOST_PASSES; pass++) {
         multiply_panel(panel, columns, width, gram);
         if (threadIdx.x < 32) {
-            bool is_low = factorise(gram, live, factor, pivots);
+            bool is_low = factorise(gram, SMALL, PARTS, live, nullptr, factor, pivots);
             if (threadIdx.x == 0) *again = is_low;
         }
         __syncthreads();
-        for (int c = threadIdx.x; c < columns; c += THREADS) {
-            double row[PANEL];
-#pragma unroll
-            for (int r = 0; r < PANEL; r++) row[r] = panel[r * width + c];
-#pragma unroll
-            for (int s = 0; s < PANEL; s++) {
-                row[s] *= factor[s * SMALL + s];
-#pragma unroll
-                for (int r = s + 1; r < PANEL; r++) row[r] -= factor[r * SMALL + s] * row[s];
-            }
-#pragma unroll
-            for (int r = 0; r < PANEL; r++) panel[r * width + c] = row[r];
-        }
+        solve_panel(panel, columns, width, factor);
         bool is_done = !*again;
         __syncthreads();
         if (is_done) return;
@@ -226,27 +153,7 @@ __device__ void project_out(const double* panel, double* below, int rest, int co
             multiply_rows(below + i * width + from, panel + j * width + from, 0, columns / 4);
     }
     __syncthreads();
-    // A warp takes four neighbouring tiles at once.
-    int tiles = columns / 8, fours = (tiles + 3) / 4;
-    for (int item = warp; item < rest / 8 * fours; item += WARPS) {
-        int i = item / fours * 8 + lane / 4, first = item % fours * 4;
-        double2* target = reinterpret_cast<double2*>(below + i * width + 2 * (lane % 4));
-        double2 sum[4];
-#pragma unroll
-        for (int t = 0; t < 4; t++)
-            if (first + t < tiles) sum[t] = target[4 * (first + t)];
-#pragma unroll
-        for (int s = 0; s < PANEL; s += 4) {
-            double a = -along[i * SMALL + s + lane % 4];
-#pragma unroll
-            for (int t = 0; t < 4; t++)
-                if (first + t < tiles)
-                    multiply_add(sum[t].x, sum[t].y, a, panel[(s + lane % 4) * width + 8 * (first + t) + lane / 4]);
-        }
-#pragma unroll
-        for (int t = 0; t < 4; t++)
-            if (first + t < tiles) target[4 * (first + t)] = sum[t];
-    }
+    subtract_along(below, rest, columns, width, along, SMALL, 1, panel);
     __syncthreads();
 }
 
@@ -288,7 +195,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalise(
             out[r * dim + c] = value;
             if (is_now) now[r * dim + c] = value;
         }
-    // Who is last has everybody's word that they have looked.
-    if (held && threadIdx.x == 0 && atomicAdd((unsigned long long*)&held->through, 1ull) == ahead * blocks - 1)
-        *held = {group, *high, *low, 0};
+    if (held && threadIdx.x == 0) held->finish(group, high, low, ahead * blocks);
 }

@@ -83,6 +83,13 @@ def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     return Program(source, tuple(defines)), 2 * padded + 5 * (shape.threads // 32) + 1
 
 
+# All of them are made here, so that what is compiled first can have the others compiled in the background.
+for _places in (True, False):
+    for _pair in _SHORT_WITH_PLACES if _places else _SHORT:
+        _compiled_for("rows", Shape(*_pair, _places))
+    _compiled_for("buckets", Shape(*_BUCKET_SHAPE, _places))
+
+
 @functools.cache
 def longest_on_chip(device: int) -> int:
     """How long a row may be to be sorted in one go: blocks of some GPUs have less shared memory than others."""

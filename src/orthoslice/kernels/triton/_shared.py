@@ -27,17 +27,18 @@ def split_count(n_programs: int, n_steps: int) -> int:
     return max(1, min(n_steps, _ENOUGH_PROGRAMS // n_programs))
 
 
+def power_class(p: float) -> int:
+    """Which power kernels are compiled for: 1, 2, or 0 for all others."""
+    return int(p) if p in (1, 2) else 0
+
+
 @triton.jit
-def power_of_root(square, P: tl.constexpr):
-    """square^(P/2), without a general power where that can be helped; 0 at 0, and NaN stays NaN."""
-    if P == 2:
+def power_of_root(square, p, POWER: tl.constexpr):
+    """square^(p/2) in float64, where POWER is the class of p; 0 at 0, and NaN stays NaN."""
+    if POWER == 2:
         power = square
-    elif P == 4:
-        power = square * square
-    elif P == 1:
+    elif POWER == 1:
         power = tl.sqrt(square)
-    elif P == 3:
-        power = square * tl.sqrt(square)
     else:
-        power = tl.exp2(0.5 * P * tl.log2(square))
+        power = tl.exp2(0.5 * p * tl.log2(square))
     return power

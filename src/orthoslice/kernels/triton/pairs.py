@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from orthoslice.kernels.triton._shared import on_device_of, power_of_root, split_count
+from orthoslice.kernels.triton._shared import on_device_of, power_class, power_of_root, split_count
 
 _TILE_ITEMS = 2048
 _WIDEST_TILE = 128
@@ -60,7 +60,8 @@ def _price_kernel(
     iy_pair,
     mass_slice,
     mass_pair,
-    P: tl.constexpr,
+    p: tl.float64,
+    POWER: tl.constexpr,
     WANT_X: tl.constexpr,
     WANT_Y: tl.constexpr,
     MATCHED: tl.constexpr,
@@ -87,11 +88,11 @@ def _price_kernel(
             difference, _, _ = _differences(x, y, i, j, live, first, dim, BLOCK_D)
             square += tl.sum(difference * difference, axis=1)
         wide = square.to(tl.float64)
-        cost = tl.where(wide == 0.0, 0.0, power_of_root(wide, P))
+        cost = tl.where(wide == 0.0, 0.0, power_of_root(wide, p, POWER))
         total += weight * cost
         if WANT_X or WANT_Y:
-            # |d|^(P - 2) has no value where points coincide, and nothing pulls there.
-            pull = tl.where(wide == 0.0, 0.0, P * weight * cost / wide).to(x.dtype.element_ty)
+            # |d|^(p - 2) has no value where points coincide, and nothing pulls there.
+            pull = tl.where(wide == 0.0, 0.0, p * weight * cost / wide).to(x.dtype.element_ty)
             if MATCHED:
                 if WANT_X:
                     tl.store(x_partner + slice_ * n + i, j.to(tl.int32), mask=live)
@@ -213,7 +214,8 @@ def price_matches(
             *ix.stride(),
             *iy.stride(),
             *mass.stride(),
-            P=float(p),
+            float(p),
+            POWER=power_class(p),
             WANT_X=wanted[0],
             WANT_Y=wanted[1],
             MATCHED=matched,
