@@ -3,7 +3,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-from orthoslice import datasets, directions, exact
+from orthoslice import control, datasets, directions, exact
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
@@ -18,6 +18,7 @@ __all__ = [
     "Estimate",
     "Transport",
     "UntrustedWarning",
+    "control",
     "datasets",
     "directions",
     "exact",

@@ -123,7 +123,7 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
     mean = xp.sum(scores, axis=0) / layout.n_directions
     if units == 1:
         return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
-    means = _unit_means(scores, layout)
+    means = unit_means(scores, layout)
     share = layout.unit_rows / layout.n_directions
     largest = int(np.argmax(share))
     if share[largest] >= 0.5:
@@ -145,7 +145,14 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
     return Statistics(mean, xp.sqrt(spread), _skewness(means))
 
 
-def _unit_means(scores: Array, layout: Layout) -> Array:
+def with_variance(found: Statistics, variance: Array | None) -> Statistics:
+    """The same with an error that has a further, independent source of this variance."""
+    if variance is None:
+        return found
+    return found._replace(stderr=namespace(found.stderr).sqrt(found.stderr * found.stderr + variance))
+
+
+def unit_means(scores: Array, layout: Layout) -> Array:
     """The mean score of every unit, `(units, ...)`."""
     xp = namespace(scores)
     parts, first = [], 0

@@ -28,9 +28,12 @@ from orthoslice.arrays import (
     resolve_rng,
     to_numpy,
 )
-from orthoslice.blocks import Layout, degrees_of_freedom, interval_arms, statistics
+from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
+from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
+from orthoslice.control import Control, Corrected, KnownMean, correct
+from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
@@ -65,6 +68,7 @@ class Request:
     atol: float | None
     """In the units of the clouds as they are handed to :func:`estimate`."""
     progress: bool
+    control: Control | None
     fit: bool
     """Whether the clouds could be looked at and were scaled as they need; if not, the device does that."""
     steady: bool = False
@@ -127,7 +131,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
     with full_precision(x.points):
-        value, (scores, *exponent) = differentiable(
+        value, extra = differentiable(
             _compute,
             request if theta is None else replace(request, sampler=GIVEN_LATER),
             inputs,
@@ -135,12 +139,16 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
             (2, 2, 1, 1),
             compilable=not (request.adaptive or request.progress),
         )
+        found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
+        scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
         layout = _used(request.layout, scores)
-        scores = detach(scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
-    unit = detach(exponent[0]) if exponent else None
     if unit is not None:
         request = _in_units_of(request, unit)
+    converged = None
+    if request.adaptive:
+        statistics = with_variance(block_statistics(scores, layout), variance)
+        converged = _meets_tolerance(request, subject, statistics, scores, layout, unit)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -150,11 +158,12 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         # A tracer must not outlive its trace.
         directions=GIVEN_LATER if is_traced(theta) else request.sampler,
         seed=seed,
-        converged=_meets_tolerance(request, subject, scores, layout, unit) if request.adaptive else None,
+        converged=converged,
         _value=value,
         _layout=layout,
         _scale=scale,
         _exponent=unit,
+        _variance=variance,
         _looks=len(request.looks),
         _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
         _scores=scores,
@@ -206,9 +215,15 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
     x, y = with_masses(x, y)
-    parts: list[Array] = []
+    parts: list[Scored] = []
     totals: tuple[Array, ...] = ()
     done = 0
+    known = None if request.control is None else request.control.mean(x, y, request.p)
+    if known is not None and any(wanted):
+        raise ValueError(
+            "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
+            "`jax.lax.stop_gradient`)."
+        )
     with _progress(request) as advance:
         passes = Passes(
             score=request.score,
@@ -222,18 +237,24 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             memory=request.memory,
             workers=request.workers,
             advance=advance,
+            control=request.control,
             steady=request.steady,
         )
         for units in request.looks:
-            scores, extra = passes.run(done, units)
-            parts.append(scores)
-            totals = add_totals(totals, extra)
+            parts.append(passes.run(done, units))
             done = units
+            used = request.layout.first(units)
+            scores, variance = _corrected(parts, known, used)
             if units < request.layout.n_units and _meets_tolerance(
-                request, _subject(request, x, y), concat_rows(parts), request.layout.first(units)
+                request,
+                _subject(request, x, y),
+                with_variance(block_statistics(scores, used), variance),
+                scores,
+                used,
             ):
                 break
-    scores = concat_rows(parts)
+    for part in parts:
+        totals = add_totals(totals, part.gradients)
     value = xp.sum(scores, axis=0) / scores.shape[0] + _nan_where_unsound(request, x, y)
     if not is_readable(value):
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
@@ -243,8 +264,27 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     if down is not None:
         points = tuple(None if g is None else g * down for g in gradients[:2])
         gradients = (*points, *gradients[2:])
-    known = (scores,) if exponent is None else (scores, exponent)
-    return Outcome(xp.astype(value, x.dtype), known, gradients)
+    found = {"scores": scores}
+    if exponent is not None:
+        found["exponent"] = exponent
+    if known is not None:
+        found["variance"] = xp.zeros_like(value) + variance
+    return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
+
+
+def _names_of_found(request: Request) -> list[str]:
+    """What :func:`_run` gives besides the value, in its order."""
+    names = ["scores"]
+    names += [] if request.fit else ["exponent"]
+    return names if request.control is None else [*names, "variance"]
+
+
+def _corrected(parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
+    """All scores so far, less what a control explains, and what its uncertain mean adds to their variance."""
+    scores = concat_rows([part.costs for part in parts])
+    if known is None:
+        return Corrected(scores, None)
+    return correct(scores, concat_rows([part.controls for part in parts]), known, layout)
 
 
 def _in_units_of(request: Request, exponent: Array) -> Request:
@@ -278,10 +318,15 @@ def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None
 
 
 def _meets_tolerance(
-    request: Request, subject: Subject, scores: Array, layout: Layout, exponent: Array | None = None
+    request: Request,
+    subject: Subject,
+    found: Statistics,
+    scores: Array,
+    layout: Layout,
+    exponent: Array | None = None,
 ) -> bool:
     """Whether the 95% interval of every distance is within the tolerance, and can be trusted."""
-    found, looks = statistics(scores, layout), len(request.looks)
+    looks = len(request.looks)
     mean, down, up = (to_numpy(a) for a in (found.mean, *interval_arms(found, layout, 0.95, looks)))
     distance = root(mean, request.p)
     # The root bends: what counts is the longer arm.

@@ -14,6 +14,7 @@ import numpy as np
 from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.blocks import Run
 from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
+from orthoslice.control import Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 
@@ -162,6 +163,15 @@ def check_direction(direction: Any, x: Cloud) -> Array:
     came_in = row.dtype
     row = as_floating("direction", row, common_dtype(x.points, row))
     return _check_unit_rows("direction", row[None, :], came_in)
+
+
+def check_control(control: Any) -> Control | None:
+    """The control variate to use, or None."""
+    if isinstance(control, Control):
+        return control
+    if control is None or (isinstance(control, str) and control == "auto"):
+        return None
+    raise ValueError(f"`control` must be 'auto', None or a control variate; got {control!r}.")
 
 
 def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
-from orthoslice.costs.draw import Draw, Priced
+from orthoslice.control import Control
+from orthoslice.costs.draw import Draw, Scored
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
@@ -44,6 +45,10 @@ _WORTH_SHARING = 1 << 18
 
 # Rows that must be of use for each one that is drawn in vain: drawing is a small part of the work.
 _WORTH_PADDING = 4
+
+
+Table: TypeAlias = tuple[Array, tuple[Array, ...]]
+"""Scores `(slices, ...)`, or scores and controls `(slices, ..., 2)`; and the wanted gradients of their sum."""
 
 
 class Task(NamedTuple):
@@ -79,11 +84,12 @@ class Passes:
     memory: int
     workers: int
     advance: Callable[[int], None]
+    control: Control | None = None
     steady: bool = False
     """Whether projections of a point shall not depend on its place."""
 
-    def run(self, first_unit: int, stop_unit: int) -> Priced:
-        """Scores of a range of units in order of (block, row), and their summed gradients."""
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        """Scores of a range of units in order of (block, row), their summed gradients, and their controls."""
         chunk = self._chunk_rows(self.layout.rows_between(first_unit, stop_unit))
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
         if any(self.wanted) and self.sampler.weights(self.layout.longest_block, self.x.dim) is not None:
@@ -93,22 +99,23 @@ class Passes:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
             chunk = max(chunk, int(self.layout.unit_rows.max()))
         tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk, self.sampler.extends))
-        if traced:
-            return self._run_traced(tasks, chunk)
-        parts: list[Array] = []
-        totals: tuple[Array, ...] = ()
-        for scores, extra in self._run_eager(tasks, chunk):
-            parts.append(scores)
-            totals = add_totals(totals, extra)
-            self.advance(scores.shape[0])
-        return concat_rows(parts), totals
+        table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
+        if self.control is None:
+            return Scored(table, totals)
+        return Scored(table[..., 0], totals, table[..., 1])
 
-    def _run_eager(self, tasks: list[Task], chunk: int) -> Iterator[Priced]:
+    def _run_eager(self, tasks: list[Task], chunk: int) -> Table:
         """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
         workers = min(self.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
-        return ordered_map(self._work(tasks, chunk), workers)
+        parts: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for table, extra in ordered_map(self._work(tasks, chunk), workers):
+            parts.append(table)
+            totals = add_totals(totals, extra)
+            self.advance(table.shape[0])
+        return concat_rows(parts), totals
 
-    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Priced]]:
+    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Table]]:
         key, drawn = None, None
         for task in tasks:
             # Tasks that share blocks follow each other: a block is drawn once.
@@ -117,7 +124,7 @@ class Passes:
             rows = slice(task.row, task.row + task.n_rows)
             yield functools.partial(self._score, task, drawn, rows, chunk)
 
-    def _run_traced(self, tasks: list[Task], chunk: int) -> Priced:
+    def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
         """The same as loops of the compiled program: tasks of one shape share one loop."""
         xp = namespace(self.x.points)
         shapes: dict[tuple[int, ...], list[int]] = {}
@@ -127,15 +134,15 @@ class Passes:
         totals: tuple[Array, ...] = ()
         for members in shapes.values():
 
-            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Priced:
+            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Table:
                 whole = task.n_rows == task.drawn_rows
                 rows = slice(0, task.n_rows) if whole else xp.arange(task.n_rows) + row[0]
                 return self._score(task, self._draw(task, block[0]), rows, chunk)
 
             blocks = xp.asarray([tasks[k].block for k in members], dtype=xp.int32)
             rows = xp.asarray([tasks[k].row for k in members], dtype=xp.int32)
-            scores, extra = map_sum(step, (blocks, rows), 1, traced=True)
-            parts.append(scores)
+            table, extra = map_sum(step, (blocks, rows), 1, traced=True)
+            parts.append(table)
             totals = add_totals(totals, extra)
         if len(parts) == 1:
             return parts[0], totals
@@ -156,7 +163,7 @@ class Passes:
         partner = draw(other, PRICES) if self.score.needs_partner else None
         return Drawn(draw(self.sampler, DIRECTIONS), partner)
 
-    def _score(self, task: Task, drawn: Drawn, rows: slice | Array, chunk: int) -> Priced:
+    def _score(self, task: Task, drawn: Drawn, rows: slice | Array, chunk: int) -> Table:
         draw = Draw(
             directions=drawn.directions,
             n_rows=task.drawn_rows,
@@ -166,26 +173,31 @@ class Passes:
             partner=drawn.partner,
             chunk_rows=chunk,
         )
+        table, totals, _ = self._evaluate(draw)
+        xp = namespace(table)
+        if self.control is not None:
+            controls = self.control.evaluate(self.x, self.y, self.p, drawn.directions, rows)
+            table = xp.stack([table, xp.astype(controls, table.dtype)], axis=-1)
         weights = self.sampler.weights(task.block_rows, self.x.dim)
         if weights is None:
-            return self._evaluate(draw)
-        scores, gradients = self._evaluate(draw)
-        xp = namespace(scores)
-        everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=scores.dtype, device=device(scores))
+            return table, totals
+        everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=table.dtype, device=device(table))
         own = take_rows(everyone, rows)
-        weighted = xp.reshape(own, (-1, *(1,) * (scores.ndim - 1))) * scores
-        return weighted, tuple(xp.astype(own[0], g.dtype) * g for g in gradients)
+        weighted = xp.reshape(own, (-1, *(1,) * (table.ndim - 1))) * table
+        # Where totals are wanted, there is one row.
+        return weighted, tuple(xp.astype(own[0], total.dtype) * total for total in totals)
 
-    def _evaluate(self, draw: Draw) -> Priced:
-        scores, gradients = self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
+    def _evaluate(self, draw: Draw) -> Scored:
+        scored = self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
         if not any(self.wanted[2:]):
-            return scores, gradients
+            return scored
         # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
         only_weights = (False, False, *self.wanted[2:])
-        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(other_side=True), only_weights)[1]
+        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(other_side=True), only_weights)
         n_points = sum(self.wanted[:2])
-        halves = tuple((a + b) / 2 for a, b in zip(gradients[n_points:], other, strict=True))
-        return scores, (*gradients[:n_points], *halves)
+        sides = zip(scored.gradients[n_points:], other.gradients, strict=True)
+        halves = tuple((a + b) / 2 for a, b in sides)
+        return scored._replace(gradients=(*scored.gradients[:n_points], *halves))
 
     def _chunk_rows(self, rows: int) -> int:
         """How many of these rows a pass may hold, from what a row needs at its peak (measured, rounded up)."""

@@ -21,7 +21,7 @@ from orthoslice.arrays import (
     register_pytree,
     to_numpy,
 )
-from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics
+from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics, with_variance
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled
 from orthoslice.directions import Given, Sampler
@@ -118,13 +118,15 @@ class Estimate:
     _subject: Subject | None = None
     _exponent: Array | None = None
     """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
+    _variance: Array | None = None
+    """What an uncertain mean of a control variate adds to the variance of the value."""
     _dtype: DType | None = None
     """The type of the clouds, where the work was done in a wider one."""
 
     @functools.cached_property
     def _statistics(self) -> Statistics:
         # Worked out when it is read: a training step has no use for it.
-        found = statistics(self._scores, self._layout)
+        found = with_variance(statistics(self._scores, self._layout), self._variance)
         return Statistics(*(namespace(a).astype(a, self._value.dtype) for a in found))
 
     @property
@@ -254,7 +256,17 @@ class Estimate:
         return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
 
 
-_NOT_STATIC = ("_value", "_exponent", "_scale", "_scores", "_subject", "seed", "converged", "directions")
+_NOT_STATIC = (
+    "_value",
+    "_exponent",
+    "_scale",
+    "_scores",
+    "_subject",
+    "_variance",
+    "seed",
+    "converged",
+    "directions",
+)
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from orthoslice.arrays import DType, Wanted
 from orthoslice.cloud import Cloud
-from orthoslice.costs.draw import Draw, Priced
+from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.lines import sliced_scores, sorted_slopes
 from orthoslice.costs.pools import mean_power, mean_shortening, price_in_pool
 from orthoslice.costs.space import price_in_space
@@ -40,7 +40,7 @@ class Score(abc.ABC):
         return 1
 
     @abc.abstractmethod
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         """Scores `(slices, ...)`, and the wanted gradients of their sum, each with the batch axes first."""
 
 
@@ -50,13 +50,13 @@ class Sliced(Score):
 
     breaks_ties: ClassVar[bool] = False
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         directions = draw.directions
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         uniform = x.weights is None and y.weights is None
         if uniform and not any(wanted):
             scores = sliced_scores(x.points, y.points, directions, draw.rows, p)
-            return scores if factor == 1 else factor * scores, ()
+            return Scored(scores if factor == 1 else factor * scores)
         px, py = (directions.project(c.points, draw.rows) for c in (x, y))
         if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)
@@ -64,16 +64,16 @@ class Sliced(Score):
         else:
             scores, slopes, by_weights = weighted_slopes(px, py, x, y, p, factor, draw.other_side, wanted)
         sides = zip(slopes, wanted, strict=False)
-        return scores, (*(directions.adjoint(s, draw.rows) for s, want in sides if want), *by_weights)
+        by_points = (directions.adjoint(side, draw.rows) for side, want in sides if want)
+        return Scored(scores, (*by_points, *by_weights))
 
 
 @dataclass(frozen=True)
 class Exact(Score):
     """Pairs priced by their full distance |x - y|^p: PW_p^p (algorithms 2 and 4)."""
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
-        scores, gradients = price_in_space(x, y, p, _coupled(x, y, draw), wanted)
-        return scores, gradients
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+        return Scored(*price_in_space(x, y, p, _coupled(x, y, draw), wanted))
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Independent(Score):
 
     needs_partner: ClassVar[bool] = True
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         assert draw.partner is not None
         pairs = _coupled(x, y, draw)
         qx, qy = (project_widely(draw.partner, c.points, draw.rows) for c in (x, y))
         factor = 1 / mean_power(draw.partner.ambient_dim, p)
-        return price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted)
+        return Scored(*price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted))
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ class Pooled(Score):
             )
         return min(max(2, -(-POOL_ROWS // block_rows)), n_blocks)
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         pairs = _coupled(x, y, draw)
         if p == 2 and draw.is_basis:
-            scores, gradients = price_in_space(x, y, p, pairs, wanted)
-            return scores, gradients
-        return price_in_pool(x, y, p, pairs, draw, 1 / mean_power(draw.directions.ambient_dim, p), wanted)
+            return Scored(*price_in_space(x, y, p, pairs, wanted))
+        factor = 1 / mean_power(draw.directions.ambient_dim, p)
+        return Scored(*price_in_pool(x, y, p, pairs, draw, factor, wanted))
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class PaperPooled(Score):
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         return n_blocks
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Priced:
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         pairs = _coupled(x, y, draw)
         everyone = draw._replace(block_rows=0)
-        return price_in_pool(x, y, p, pairs, everyone, draw.directions.dim, wanted)
+        return Scored(*price_in_pool(x, y, p, pairs, everyone, draw.directions.dim, wanted))
 
 
 COSTS: dict[str, Score] = {

@@ -8,7 +8,18 @@ from orthoslice.arrays import Array
 from orthoslice.directions.base import Directions
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]
-"""Scores `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
+"""Costs of couplings `(slices, ...)`, and the wanted gradients of their sum over slices, batch axes first."""
+
+
+class Scored(NamedTuple):
+    """What a pass over some directions found: one entry a direction, and sums over them."""
+
+    costs: Array
+    """Scores, `(slices, ...)`."""
+    gradients: tuple[Array, ...] = ()
+    """The wanted gradients of the sum of the scores, by x, y, x's weights and y's weights, batch axes first."""
+    controls: Array | None = None
+    """What a control variate is on every direction, `(slices, ...)`, where there is one."""
 
 
 class Draw(NamedTuple):

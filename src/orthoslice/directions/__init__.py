@@ -1,15 +1,35 @@
-"""How directions are drawn: one sampler a file."""
+"""How directions are drawn: one sampler a file; and what a sampler of your own is made of."""
 
 from __future__ import annotations
 
-from orthoslice.directions.base import Sample, Sampler
+from orthoslice.arrays import Stream, normals, signs
+from orthoslice.blocks import Run
+from orthoslice.directions.base import DenseDirections, Directions, Sample, Sampler
+from orthoslice.directions.function import from_function
 from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
+from orthoslice.directions.point_set import PointSet
 from orthoslice.directions.stratified import Stratified
 
-__all__ = ["IID", "Given", "HadamardRademacher", "Orthogonal", "Sample", "Sampler", "Stratified"]
+__all__ = [
+    "IID",
+    "DenseDirections",
+    "Directions",
+    "Given",
+    "HadamardRademacher",
+    "Orthogonal",
+    "PointSet",
+    "Run",
+    "Sample",
+    "Sampler",
+    "Stratified",
+    "Stream",
+    "from_function",
+    "normals",
+    "signs",
+]
 
 NAMED: dict[str, Sampler] = {
     "auto": Orthogonal(),
