@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
         if (r * THREADS + threadIdx.x < n) total += cost(value[r], p);
-    double sum = block_sum(total, shared + TALK);
+    double sum = block_sum(total, shared + SCRATCH);
     if (threadIdx.x == 0) scores[blockIdx.x] = factor * sum / n;
 #if PAIRS
     // Slopes go to their places on chip, so that rows are written in order.

@@ -43,9 +43,9 @@ _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 _MATCH_ROWS = Kernel("match_rows", 6, "iifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
 _PICK_BORDERS = Kernel("pick_borders", 3, "ii")
-_DEAL_TILES = Kernel("deal_tiles", 6, "iii")
-_START_BUCKETS = Kernel("start_buckets", 2, "i")
-_SORT_BUCKETS = Kernel("sort_buckets", 3, "ii")
+_DEAL_TILES = Kernel("deal_tiles", 8, "iii")
+_START_BUCKETS = Kernel("start_buckets", 4, "ii")
+_SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
 _PROJECT = Kernel("project", 6, "iiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiii")
@@ -65,6 +65,16 @@ class Shape(NamedTuple):
         """How many numbers a block sorts on chip."""
         return self.threads * self.items
 
+    @property
+    def padded(self) -> int:
+        """Words that as many numbers take on chip."""
+        return self.capacity + self.capacity // 32 + 1
+
+    @property
+    def digit_counts(self) -> int:
+        """Words for how often the digits of numbers occur: 16 bits for each of 256, in every warp."""
+        return self.threads // 32 * 128
+
     def bind(
         self, source: str, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
     ) -> Launch:
@@ -78,9 +88,9 @@ def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     defines = [("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places))]
     if source == "buckets":
         defines.append(("RULED", _RULED))
-    padded = shape.capacity + shape.capacity // 32 + 1
-    # Keys and cells, each padded, and room to talk.
-    return Program(source, tuple(defines)), 2 * padded + 5 * (shape.threads // 32) + 1
+    # Keys and cells, scratch for what the threads of a block do together, and counts of digits.
+    scratch = 5 * (shape.threads // 32) + 1
+    return Program(source, tuple(defines)), 2 * shape.padded + scratch + shape.digit_counts
 
 
 @functools.cache
@@ -128,22 +138,34 @@ def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     buckets = -(-n // BUCKET)
     shape = Shape(*_BUCKET_SHAPE, places)
     tiles = -(-n // shape.capacity)
-    borders = empty(rows, (slices, max(buckets - 1, 1)), "int32")
+    # Borders, and whether the row is tied; the ruler's table; counts and starts of buckets, which are two a border.
+    borders = empty(rows, (slices, buckets), "int32")
     reached = empty(rows, (slices, _RULED), "int32")
-    cursors = rows.new_zeros((slices, buckets), dtype=borders.dtype)
-    starts = empty(rows, (slices, buckets), "int32")
+    cursors = rows.new_zeros((slices, 2 * buckets), dtype=borders.dtype)
+    starts = empty(rows, (slices, 2 * buckets), "int32")
+    tile_counts = empty(rows, (slices, tiles, 2 * buckets), "int32") if places else None
     keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
     device = rows.get_device()
     pick = shape._replace(places=False).bind("buckets", _PICK_BORDERS, device, slices, n, buckets)
-    # Dealing needs the ruler's table, and borders, counts and shifts of the buckets.
-    sizes, extra_words = (n, tiles, buckets), _RULED + 3 * buckets
+    sizes, extra_words = (n, tiles, buckets), _words_to_deal(shape, buckets)
     deal = shape.bind("buckets", _DEAL_TILES, device, slices * tiles, *sizes, extra_words=extra_words)
+    start = shape.bind("buckets", _START_BUCKETS, device, slices, tiles, buckets)
+    sort = shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)
     pick(rows, borders, reached)
-    deal(rows, borders, reached, cursors, None, None)
-    shape.bind("buckets", _START_BUCKETS, device, slices, buckets)(cursors, starts)
-    deal(rows, borders, reached, cursors, keys, order)
-    shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)(keys, order, starts)
+    deal(rows, borders, reached, cursors, tile_counts, starts, None, None)
+    start(borders, cursors, tile_counts, starts)
+    deal(rows, borders, reached, cursors, tile_counts, starts, keys, order)
+    sort(keys, order, borders, starts)
     return Sorted(keys, order)
+
+
+def _words_to_deal(shape: Shape, buckets: int) -> int:
+    """Shared memory beside that for sorting: shifts of buckets, and what does not fit there of the rest.
+
+    Borders and table lie where keys will, and counts of buckets where those of digits will.
+    """
+    beyond_keys = max(0, _RULED + buckets - 2 * shape.padded)
+    return 2 * buckets + beyond_keys + max(0, 2 * buckets - shape.digit_counts)
 
 
 class Matched(NamedTuple):
