@@ -1,6 +1,6 @@
 // Rows that do not fit on a chip: dealt to buckets that do, whose borders come from a sorted sample of the row.
 //
-// A row in which some border is a number that occurs often is called tied. What equals a border of such a row goes to a
+// A row in which some border, or many a number, occurs often is called tied. What equals a border of such a row goes to a
 // bucket of its own, which needs no sorting however full it is, so that the other buckets stay as small as they are in
 // a row of distinct numbers. A row with `buckets - 1` borders thus has `2 * buckets` buckets: those between the borders
 // have even numbers, and the one of border b is 2 b + 1. The last has no border, and nothing is ever in it.
@@ -28,12 +28,13 @@ struct Ruler {
 
 // Borders of the buckets of every row, from a sorted sample of CAPACITY numbers, and after them whether the row is tied,
 // `(rows, buckets)`; and for every cell of the ruler how many borders are reached before it and within it,
-// `(rows, RULED)`, two counts in a word.
+// `(rows, RULED)`, two counts in a word. The counts `cursors (rows, 2 buckets)` start from 0.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
-    const float* rows, u32* borders, u32* reached, int n, int buckets) {
+    const float* rows, u32* borders, u32* reached, u32* cursors, int n, int buckets) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
     u32* out = borders + (long long)blockIdx.x * buckets;
+    for (int b = threadIdx.x; b < 2 * buckets; b += THREADS) cursors[(long long)blockIdx.x * 2 * buckets + b] = 0;
     int size = min(n, CAPACITY), n_borders = buckets - 1;
     float values[ITEMS];
 #pragma unroll
@@ -46,9 +47,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
     }
     sort_on_chip<Numbers>(values, nullptr, size, shared);
     u32* picked = shared + PADDED;
-    // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm.
+    // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm. But where
+    // many numbers occur often, it is quicker to deal in order than to sort by place.
     int near = max(1, size / buckets / 4);
-    u32 tied = 0;
+    u32 equal = 0;
+    for (int k = threadIdx.x + 1; k < size; k += THREADS) equal += shared[at(k)] == shared[at(k - 1)];
+    u32 tied = block_sum(equal, shared + SCRATCH) > size / 64;
     for (int b = threadIdx.x; b < n_borders; b += THREADS) {
         int from = (int)((long long)(b + 1) * size / buckets);
         u32 border = shared[at(from)];

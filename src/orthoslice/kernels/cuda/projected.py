@@ -17,8 +17,8 @@ _PROGRAM = Program("pairs", (("THREADS", _THREADS),))
 _PRICE_PAIRS = Kernel("price_pairs", 7, "iiiiiidd")
 _PULL_POINTS = Kernel("pull_points", 7, "iiiii")
 
-# Room for the talk of a block, and for what its threads have pulled.
-_TALK_BYTES, _PULL_BYTES = 256, 4 * 4 * _THREADS
+# Scratch for the sums of a block, and room for what its threads have pulled.
+_SCRATCH_BYTES, _PULL_BYTES = 256, 4 * 4 * _THREADS
 
 # Pairs of a direction that are one block's share.
 _PAIRS = 512
@@ -38,7 +38,7 @@ class ProjectedStep:
         sizes, mass = (slices, n, dim, parts), 1 / (n * slices)
 
         def price(of_x: bool, of_y: bool) -> Any:
-            shape = (slices * parts, _THREADS, _TALK_BYTES)
+            shape = (slices * parts, _THREADS, _SCRATCH_BYTES)
             return bind(_PRICE_PAIRS, _PROGRAM, device, *shape, *sizes, of_x, of_y, p, mass)
 
         def pull(of_x: bool, of_y: bool) -> Any:
