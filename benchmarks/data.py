@@ -69,22 +69,42 @@ KINDS: dict[str, Maker] = {
     "constant": lambda rng, n, dim: np.full((n, dim), 0.7),
     "equal clouds": _gaussian,
 }
-"""By name. Of equal clouds and of constant ones, the second is the first again."""
+"""By name."""
 
 SAME = ("equal clouds", "constant")
+"""Those whose second cloud is the first again."""
+
+TIED = ("90% zeros", "integers", "one-hot", "few distinct", "duplicates")
+"""Those in which points occur more than once: how these share a gradient is not settled, only their sum."""
 
 
 def make_clouds(kind: str, rng: np.random.Generator, n: int, m: int, dim: int) -> tuple[Array, Array]:
     """Two clouds of a kind.
 
-    They differ in place by the same length in every dimension, and Gaussian ones in scale, so that no few
-    directions decide the value and answers from other directions can be told from wrong ones. Of data that are
-    not Gaussian the second cloud is shifted less, and by whole numbers where the first has those.
+    Gaussian ones differ in scale and in place, by the same length in every dimension, so that no few directions
+    decide the value and answers from other directions can be told from wrong ones. Of other kinds the second is
+    drawn anew and moved by 1 in one coordinate, which keeps integers integers.
     """
     x = KINDS[kind](rng, n, dim)
     if kind in SAME:
         return x, x[np.arange(m) % n]
     if kind == "Gaussian":
         return x, 1.2 * KINDS[kind](rng, m, dim) + 0.3 / dim**0.5
-    y = KINDS[kind](rng, m, dim)
+    # Two outliers would differ by what rounding leaves of them.
+    y = (_gaussian if kind == "outlier" else KINDS[kind])(rng, m, dim)
     return x, y + np.where(np.arange(dim) == 0, 1.0, 0.0)
+
+
+def equal_points(*clouds: Array) -> Array:
+    """For every point of these clouds, one after the other, which distinct point of its own cloud it is."""
+    numbers: list[Array] = []
+    for cloud in clouds:
+        first = numbers[-1].max() + 1 if numbers else 0
+        numbers.append(first + np.unique(cloud, axis=0, return_inverse=True)[1].reshape(-1))
+    return np.concatenate(numbers)
+
+
+def pooled(vector: Array, numbers: Array) -> Array:
+    """A vector `(points * dim,)` summed over points of one number, `(numbers, dim)`."""
+    columns = np.asarray(vector, np.float64).reshape(len(numbers), -1).T
+    return np.stack([np.bincount(numbers, column) for column in columns], axis=1)

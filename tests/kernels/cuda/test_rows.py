@@ -122,7 +122,22 @@ def falling(rng, n_rows, n):
     return -rising(rng, n_rows, n)
 
 
-KINDS = [spread, tied, clumped, outlying, huge, tiny, equal, half_equal, zeros_mostly, few, doubled, skewed, rising, falling]
+KINDS = [
+    spread,
+    tied,
+    clumped,
+    outlying,
+    huge,
+    tiny,
+    equal,
+    half_equal,
+    zeros_mostly,
+    few,
+    doubled,
+    skewed,
+    rising,
+    falling,
+]
 
 
 def as_rows(table, device):
@@ -453,6 +468,24 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
             assert_rounded(gradient, torch.cat(expected), np.float32, 7 * 5)
         else:
             assert gradient is None
+
+
+@pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("m", [300, 170])
+def test_losses_of_long_rows(rng, m, wanted, cuda_device, monkeypatch):
+    """Of clouds of one size, both are sorted at once or one after the other."""
+    monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    x, y, theta = (as_rows(rng.normal(size=(rows, 3)), cuda_device) for rows in (300, m, 4))
+    x[:200] = 0.25
+    scores, *slopes = exact(theta.double() @ x.double().T, theta.double() @ y.double().T, 2, 1 / 4)
+    expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
+    for at_once in (1 << 20, 0):
+        monkeypatch.setattr(cuda_loss, "_SORT_AT_ONCE", at_once)
+        value, gradient = sliced_loss(x, y, theta, None, 2, wanted, 1 << 30, None)
+        assert_rounded(value, scores.sum(), np.float32, 4)
+        if expected:
+            assert_rounded(gradient, torch.cat(expected), np.float32, 4 * 3)
 
 
 @pytest.mark.usefixtures("empty_is_nan")

@@ -50,9 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
     // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm. But where
     // many numbers occur often, it is quicker to deal in order than to sort by place.
     int near = max(1, size / buckets / 4);
-    u32 equal = 0;
-    for (int k = threadIdx.x + 1; k < size; k += THREADS) equal += shared[at(k)] == shared[at(k - 1)];
-    u32 tied = block_sum(equal, shared + SCRATCH) > size / 64;
+    u32 tied = 0, equal = 0;
     for (int b = threadIdx.x; b < n_borders; b += THREADS) {
         int from = (int)((long long)(b + 1) * size / buckets);
         u32 border = shared[at(from)];
@@ -60,7 +58,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
         tied |= from + near < size && shared[at(from + near)] == border;
         picked[b] = out[b] = border;
     }
+    for (int k = threadIdx.x + 1; k < size; k += THREADS) equal += shared[at(k)] == shared[at(k - 1)];
     tied = block_max(tied, shared + SCRATCH);
+    tied |= block_sum(equal, shared + SCRATCH) > size / 64;
     if (threadIdx.x == 0) out[n_borders] = tied;
     Ruler ruler(picked, n_borders);
     for (int c = threadIdx.x; c < RULED; c += THREADS) {

@@ -124,23 +124,23 @@ def _match_moved(
     """The same for clouds that are moved to the origin, with products left to the library."""
     if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
         return match_rows(theta @ x.T, theta @ y.T, p, factor, wanted)
-    if target_keys is None and x.shape[0] == y.shape[0] and wanted[0] == wanted[1] and _saves_launches(x, theta):
+    if target_keys is None and wanted[0] == wanted[1] and _saves_launches(x, y, theta):
         both = x.new_empty((2 * theta.shape[0], x.shape[0]))
-        torch = sys.modules["torch"]
         for cloud, rows in zip((x, y), both.chunk(2), strict=True):
-            torch.mm(theta, cloud.T, out=rows)
+            sys.modules["torch"].mm(theta, cloud.T, out=rows)
         keys, places = sort_rows(both, wanted[0])
-        halves = zip(keys.chunk(2), places.chunk(2) if wanted[0] else (None, None), strict=True)
-        return match_sorted(*(Sorted(*half) for half in halves), p, factor, wanted)
+        known = places.chunk(2) if wanted[0] else (None, None)
+        px, py = map(Sorted, keys.chunk(2), known)
+        return match_sorted(px, py, p, factor, wanted)
     # Projections are gone when they are sorted: there are never those of both clouds.
     px = sort_rows(theta @ x.T, wanted[0])
     py = Sorted(target_keys, None) if target_keys is not None else sort_rows(theta @ y.T, wanted[1])
     return match_sorted(px, py, p, factor, wanted)
 
 
-def _saves_launches(x: Any, theta: Any) -> bool:
-    """Whether rows are so few that the host takes longer than the device: both clouds are then sorted at once."""
-    return bool(theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
+def _saves_launches(x: Any, y: Any, theta: Any) -> bool:
+    """Whether both clouds can be sorted at once, and are so small that the host takes longer than the GPU."""
+    return x.shape == y.shape and bool(theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
 
 
 def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:

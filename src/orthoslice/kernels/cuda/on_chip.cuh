@@ -229,17 +229,16 @@ __device__ void sort_on_chip(
     int cell[ITEMS];
     u32 rank[ITEMS];
     if (crowd == 0) {
-#pragma unroll
-        for (int r = 0; r < ITEMS; r++)
-            cell[r] = r * THREADS + threadIdx.x < n ? min((int)((values[r] - low) * scale), last_cell) : -1;
         // Lanes that count in one cell wait for each other, so a crowd that a warp can see is not counted.
-        int first_cell = __shfl_sync(EVERYONE, cell[0], 0);
-        u32 alike = __ballot_sync(EVERYONE, cell[0] >= 0 && cell[0] == first_cell);
-        if (__popc(alike) > CROWD) crowd = CROWD + 1;
+        auto cell_of = [&](float value) { return min((int)((value - low) * scale), last_cell); };
+        int first_cell = cell_of(values[0]);
+        bool is_alike = first_cell == __shfl_sync(EVERYONE, first_cell, 0);
+        if (__popc(__ballot_sync(EVERYONE, threadIdx.x < n && is_alike)) > CROWD) crowd = CROWD + 1;
         else {
 #pragma unroll
             for (int r = 0; r < ITEMS; r++)
-                if (cell[r] >= 0) {
+                if (r * THREADS + threadIdx.x < n) {
+                    cell[r] = cell_of(values[r]);
                     int half = 16 * (cell[r] & 1);
                     rank[r] = atomicAdd(&cells[at(cell[r] >> 1)], 1u << half) >> half & 0xffffu;
                     crowd = max(crowd, rank[r] + 1);

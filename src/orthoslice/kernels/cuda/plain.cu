@@ -5,6 +5,11 @@
 
 #include "block.cuh"
 
+// Whether rows of a table are made of whole fours that can be loaded at once.
+__device__ __forceinline__ bool in_fours(const float* table, int width) {
+    return width % 4 == 0 && (size_t)table % 16 == 0;
+}
+
 // Where a cloud `x (n, dim)` sits, in coordinates in which that is far from 0 for its range, and 0 in the others.
 extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, float* centre, int n, int dim) {
     SHARED(u32, shared);
@@ -40,13 +45,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_clouds(
     float* to = of_x ? out : out + (long long)n * dim;
     long long first = (long long)(of_x ? blockIdx.x : blockIdx.x - x_blocks) * lines;
     long long last = min(first + lines, (long long)(of_x ? n : m));
-    // As many points at a time as have threads for all their coordinates.
-    int across = min(dim, THREADS), at_once = THREADS / across;
+    // As many points at a time as have threads for all their coordinates, which are taken in fours where they can be.
+    bool fours = in_fours(x, dim) && in_fours(y, dim) && in_fours(out, dim);
+    int width = fours ? 4 : 1, across = min(dim / width, THREADS), at_once = THREADS / across;
     if (threadIdx.x >= across * at_once) return;
-    for (int d = threadIdx.x % across; d < dim; d += across) {
-        float off = far_coordinate(like, nullptr, size, dim, d);
+    long long start = first + threadIdx.x / across;
+    for (int d = threadIdx.x % across * width; d < dim; d += across * width) {
+        float off[4];
+        for (int c = 0; c < width; c++) off[c] = far_coordinate(like, nullptr, size, dim, d + c);
+        if (fours) {
 #pragma unroll 4
-        for (long long k = first + threadIdx.x / across; k < last; k += at_once) to[k * dim + d] = points[k * dim + d] - off;
+            for (long long k = start; k < last; k += at_once) {
+                const float4 a = *reinterpret_cast<const float4*>(points + k * dim + d);
+                *reinterpret_cast<float4*>(to + k * dim + d) = {a.x - off[0], a.y - off[1], a.z - off[2], a.w - off[3]};
+            }
+        } else {
+#pragma unroll 4
+            for (long long k = start; k < last; k += at_once) to[k * dim + d] = points[k * dim + d] - off[0];
+        }
     }
 }
 
@@ -115,10 +131,6 @@ __device__ __forceinline__ void store_four(
 #pragma unroll
         for (int k = 0; k < 4; k++)
             if (column + k < width) to[k] = four[k];
-}
-
-__device__ __forceinline__ bool in_fours(const float* table, int width) {
-    return width % 4 == 0 && (size_t)table % 16 == 0;
 }
 
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.

@@ -53,9 +53,12 @@ class ProjectedStep:
         self._orders, self._scores, self._rows = 4 * n, 2 * slices * parts, 2 * slices * n
 
     def __call__(
-        self, x: Any, y: Any, theta: Any, spoil: Any, step: Any, wanted: tuple[bool, bool]
+        self, x: Any, y: Any, theta: Any, more_mass: Any, step: Any, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
-        """As :class:`.small.SmallStep`; `spoil` brings the NaN of a direction, which orders would swallow."""
+        """As :class:`.small.SmallStep`.
+
+        `more_mass` is None, or NaN where a direction is: sorting would lose it, so it is added to every mass.
+        """
         x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
         some = wanted[0] or wanted[1]
         room = x.new_empty(self._orders + self._scores + (3 if some else 1) * self._rows)
@@ -68,7 +71,7 @@ class ProjectedStep:
         self._project(x, y, theta, order, rows, rows + 2 * self._rows)
         # A block has read its row when it writes the places of its numbers.
         self._sort(rows, 0, rows)
-        self._price[wanted](x, y, order, rows, spoil, scores, matches)
+        self._price[wanted](x, y, order, rows, more_mass, scores, matches)
         if not some:
             self._add_up(scores, total, step)
             return total, None

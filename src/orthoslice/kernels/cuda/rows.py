@@ -20,13 +20,13 @@ _BUCKET_SHAPE = (512, 16)
 _RULED = 1024
 
 # Coordinates that a block moves to the origin.
-_MOVED = 1 << 12
+_MOVED = 1 << 13
 
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
 
 MOST_CENTRED = 8192
-"""Coordinates up to which the kernel that projects moves clouds to the origin: it keeps their centre on chip."""
+"""Coordinates up to which the kernel that projects moves clouds to the origin: it has their centre on chip."""
 
 # Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
 # coordinates, directions at a time.
@@ -153,8 +153,8 @@ class LongSort:
         self._deal = shape.bind("buckets", _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
         self._start = shape.bind("buckets", _START_BUCKETS, device, slices, tiles, buckets)
         self._sort = shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)
-        # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border, and
-        # where they begin; and counts of every tile, which are looked at where places matter.
+        # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
+        # and where they begin; and counts of every tile, which are looked at where places matter.
         per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, 2 * buckets * tiles if places else 0)
         self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
         self._words = slices * sum(per_row)
@@ -311,7 +311,7 @@ def add_up(scores: Any, step: Any = None) -> Any:
 
 
 def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
-    """Copies of contiguous clouds `x (n, dim)` and `y (m, dim)`, moved to the origin where `like` is far from it."""
+    """Copies of contiguous clouds `(n, dim)`, `(m, dim)`, moved to the origin where `like` is far from it."""
     (n, dim), m = x.shape, y.shape[0]
     out = x.new_empty((n + m, dim))
     lines = -(-_MOVED // dim)
