@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from benchmarks.data import make_clouds
+
 Library: TypeAlias = Literal["orthoslice", "pot", "ott", "numpy", "torch", "control", "reference"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax"]
 Path: TypeAlias = Literal["default", "other", "best"]
@@ -46,6 +48,8 @@ class Problem:
     contenders: tuple[Contender, ...]
     m: int | None = None
     """Points of the second cloud where it has another size."""
+    data: str = "Gaussian"
+    """A kind of clouds, by its name in `benchmarks.data`."""
     task: Task = "sliced"
     p: float = 2
     threads: int | None = None
@@ -62,7 +66,8 @@ class Problem:
     def name(self) -> str:
         """The same in every run, so that targets can refer to it."""
         size = f"n={self.n}" if self.m is None else f"n={self.n}, m={self.m}"
-        extra = "" if self.p == 2 else f", p={self.p:g}"
+        extra = "" if self.data == "Gaussian" else f", {self.data}"
+        extra += "" if self.p == 2 else f", p={self.p:g}"
         extra += "" if self.threads is None else f", threads={self.threads}"
         return f"{size}, d={self.dim}, N={self.n_directions}{extra}"
 
@@ -219,14 +224,9 @@ def _pw_memory(pw: Problem, counts: Iterable[int]) -> list[Problem]:
 
 
 def make_data(problem: Problem) -> Data:
-    """Two Gaussian clouds that differ in place and scale, and unit rows; float32, the same for everyone.
-
-    The shift has the same length in every dimension, so that no few directions decide the value and answers
-    from other directions can be told from wrong ones.
-    """
+    """Two clouds of a kind, and unit rows; float32, the same for everyone."""
     rng = np.random.default_rng(problem.seed)
-    x = rng.standard_normal((problem.n, problem.dim))
-    y = 1.2 * rng.standard_normal((problem.m_points, problem.dim)) + 0.3 / problem.dim**0.5
+    x, y = make_clouds(problem.data, rng, problem.n, problem.m_points, problem.dim)
     theta = rng.standard_normal((problem.n_directions, problem.dim))
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
     return {name: array.astype(np.float32) for name, array in {"x": x, "y": y, "theta": theta}.items()}

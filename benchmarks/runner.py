@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.agreement import Verdict, judge
+from benchmarks.data import TIED, equal_points
 from benchmarks.libraries import Job
 from benchmarks.machine import n_cores, other_path_environment
 from benchmarks.problems import Contender, Plan, Problem, make_data
@@ -60,8 +61,11 @@ def run(problems: Iterable[Problem], plan: Plan, pool: Pool, say: Callable[[str]
 def measure(problem: Problem, plan: Plan, pool: Pool, folder: Path) -> list[Entry]:
     """Solve one problem with all its contenders."""
     data = folder / "data.npz"
-    np.savez(data, **make_data(problem))
+    arrays = make_data(problem)
+    np.savez(data, **arrays)
     expected = reference(problem, pool, folder, data)
+    if problem.data in TIED and problem.task == "gradients":
+        expected["numbers"] = equal_points(arrays["x"], arrays["y"])
     entries = [Entry(c, empty_row(problem, c)) for c in resolve(problem.contenders, pool)]
     if problem.memory:
         for entry in entries:
@@ -73,7 +77,7 @@ def measure(problem: Problem, plan: Plan, pool: Pool, folder: Path) -> list[Entr
         # Every other round goes backwards, so that no one always follows the same neighbour.
         for entry in entries if turn % 2 == 0 else reversed(entries):
             if not entry.done:
-                _turn(entry, plan, expected)
+                _turn(entry, problem, plan, expected)
     for entry in entries:
         _finish(entry, pool, problem.threads)
     return entries
@@ -161,7 +165,7 @@ def _first(
         entry.leave(*_status(refusal))
         return
     entry.row["first_s"] = reply["seconds"]
-    _record(entry, judge(answer, expected, entry.contender))
+    _record(entry, judge(answer, expected, entry.contender, problem.data))
     if not entry.done and reply["seconds"] > plan.once_over_s:
         entry.times.append(reply["seconds"])
         entry.n_calls = 1
@@ -177,7 +181,7 @@ def _record(entry: Entry, verdict: Verdict) -> None:
         entry.leave("wrong", f"{verdict.text}; not timed")
 
 
-def _turn(entry: Entry, plan: Plan, expected: dict[str, Any]) -> None:
+def _turn(entry: Entry, problem: Problem, plan: Plan, expected: dict[str, Any]) -> None:
     assert entry.worker is not None
     try:
         operation = "batch" if plan.batched else "turn"
@@ -190,7 +194,7 @@ def _turn(entry: Entry, plan: Plan, expected: dict[str, Any]) -> None:
     batch = reply.get("batch", 1)
     entry.n_calls += batch * len(reply["seconds"])
     entry.spent_s += batch * sum(reply["seconds"])
-    again = judge({"value": reply["value"]}, expected, entry.contender)
+    again = judge({"value": reply["value"]}, expected, entry.contender, problem.data)
     if not again.may_be_timed:
         entry.leave("wrong", f"{again.text} when repeated; not timed")
         entry.times.clear()
@@ -232,7 +236,7 @@ def _measure_memory(
             return
         finally:
             worker.close()
-    _record(entry, judge(answer, expected, entry.contender))
+    _record(entry, judge(answer, expected, entry.contender, problem.data))
     _note_path(entry, pool, problem.threads)
     if not entry.done:
         entry.row["peak_bytes"] = reply["bytes"]

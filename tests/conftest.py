@@ -95,13 +95,13 @@ def cuda_device(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def empty_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill new memory of torch with NaN, so that what a kernel does not write is seen."""
+    """Fill new memory of torch with NaN, or -1 where that is integer: what a kernel does not write is seen."""
     torch = pytest.importorskip("torch")
 
     def filled(make: Callable[..., Any]) -> Callable[..., Any]:
         def make_filled(*args: Any, **options: Any) -> Any:
             tensor = make(*args, **options)
-            return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.zero_()
+            return tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
 
         return make_filled
 

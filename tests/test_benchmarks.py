@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import GROUPS, agreement, problems, processes, report, runner, suite, tables, targets, worker
 from benchmarks.__main__ import RESULTS, app
+from benchmarks.data import KINDS, TIED, equal_points, make_clouds
 from benchmarks.gpu import page as gpu_page
 from benchmarks.gpu import problems as gpu_problems
 from benchmarks.gpu import targets as gpu_targets
@@ -124,6 +125,25 @@ def test_a_wrong_gradient_beside_a_right_value(vector: list[float]) -> None:
     expected = {"value": 1.0, "vector": np.array([1.0, 2.0])}
     assert agreement.judge({"value": 1.0, "vector": np.array([1.0, 2.0])}, expected, TORCH).agrees
     assert not agreement.judge({"value": 1.0, "vector": np.array(vector)}, expected, TORCH).agrees
+
+
+def test_equal_points_may_share_a_gradient_in_any_way() -> None:
+    """But their sum is settled, as is what other points have."""
+    numbers = equal_points(np.array([[1.0], [2.0], [1.0]]), np.array([[2.0]]))
+    assert len(set(numbers)) == 3
+    expected = {"value": 1.0, "vector": np.array([1.0, 2.0, 3.0, 4.0]), "numbers": numbers}
+    for vector, agrees in (([3, 2, 1, 4], True), ([3, 2, 2, 4], False), ([2, 1, 3, 4], False)):
+        found = agreement.judge({"value": 1.0, "vector": np.array(vector, float)}, expected, TORCH)
+        assert found.agrees == agrees
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clouds_of_every_kind(kind: str) -> None:
+    x, y = make_clouds(kind, np.random.default_rng(0), 60, 50, 3)
+    assert (x.shape, y.shape) == ((60, 3), (50, 3))
+    assert np.isfinite(x).all()
+    assert np.isfinite(y).all()
+    assert (len(np.unique(x, axis=0)) < 60) == (kind in (*TIED, "constant"))
 
 
 def test_own_directions_are_judged_by_standard_errors() -> None:

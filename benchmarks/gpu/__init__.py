@@ -12,6 +12,8 @@ GROUPS = {
     "backward_both": "Sliced distance and its gradients by the points of both clouds",
     "drawing": "Sliced distance with directions drawn anew in every call",
     "memory": "Memory of one forward and backward call at its peak, beyond the data",
+    "data": "Data as people have it, against plain torch: ties, zeros, long tails, outliers, offsets",
+    "data_backward": "The same with the gradients of both clouds",
     "sizes": "Powers of two and their neighbours, against plain torch",
     "graphs": "Small problems replayed from a CUDA graph: sliced distance",
     "graphs_backward": "Small problems replayed from a CUDA graph: sliced distance and both gradients",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from benchmarks.data import KINDS
 from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Plan, Problem, Task
 
 PLAN = Plan(
@@ -43,6 +44,8 @@ SIZES = (
 )
 """Points, dimension, directions."""
 SMALL = SIZES[:2]
+DATA = ((256, 16, 128), (4096, 16, 64), (20_011, 3, 64), (300_007, 3, 64), (1_000_000, 3, 64))
+"""Of every kind of data."""
 PROJECTED = ((1024, 64, 256), (4096, 64, 256))
 _SIZES_DIM = 16
 
@@ -59,6 +62,7 @@ def full_problems() -> list[Problem]:
         SIZES,
         small=SMALL,
         projected=PROJECTED,
+        kinds=DATA,
         all_sizes=sizes(range(4, 20), (10**6,)),
         copied=(2**20, 16),
         multiplied=4096,
@@ -72,6 +76,7 @@ def smoke_problems() -> list[Problem]:
         tiny,
         small=tiny[:1],
         projected=[(40, 5, 12)],
+        kinds=[(60, 3, 8)],
         all_sizes=sizes([4]),
         copied=(64, 4),
         multiplied=32,
@@ -83,11 +88,12 @@ def _problems(
     *,
     small: Iterable[tuple[int, int, int]],
     projected: Iterable[tuple[int, int, int]],
+    kinds: Iterable[tuple[int, int, int]],
     all_sizes: Iterable[tuple[int, int, int]],
     copied: tuple[int, int],
     multiplied: int,
 ) -> list[Problem]:
-    given, small, projected = list(given), list(small), list(projected)
+    given, small, projected, kinds = map(list, (given, small, projected, kinds))
     square = (multiplied, multiplied, multiplied)
     return [
         Problem(group="control", n=50, dim=4, n_directions=10, contenders=(*CONTROL[:1], EAGER)),
@@ -98,6 +104,8 @@ def _problems(
         *_group("backward_both", PAIR, given, "gradients"),
         *_group("drawing", DRAWING, given),
         *(replace(problem, memory=True) for problem in _group("memory", PAIR, given, "gradients")),
+        *_of_all_kinds(_group("data", PAIR, kinds)),
+        *_of_all_kinds(_group("data_backward", PAIR, kinds, "gradients")),
         *_group("sizes", PAIR, all_sizes),
         *_group("graphs", GRAPHS, small),
         *_group("graphs_backward", GRAPHS, small, "gradients"),
@@ -113,3 +121,7 @@ def _group(
         Problem(group=group, n=n, dim=dim, n_directions=count, contenders=tuple(contenders), task=task)
         for n, dim, count in sizes
     ]
+
+
+def _of_all_kinds(problems: Iterable[Problem]) -> list[Problem]:
+    return [replace(problem, data=kind) for problem in problems for kind in KINDS]

@@ -31,7 +31,14 @@ MEMORY_RATIO = 0.5
 
 def evaluate(rows: Sequence[Row]) -> list[Target]:
     """All targets, with those that these rows say nothing about marked so."""
-    return [*_sliced(rows), *_drawing(rows), *_memory(rows), _sizes(rows)]
+    return [
+        *_sliced(rows),
+        *_drawing(rows),
+        *_memory(rows),
+        _never_slower(rows, "data", "on any kind of data"),
+        _never_slower(rows, "data_backward", "on any kind of data, forward and backward"),
+        _never_slower(rows, "sizes", "at any size"),
+    ]
 
 
 def torch_ratio(rows: Sequence[Row], group: str, problem: str) -> float | None:
@@ -74,18 +81,19 @@ def _memory(rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-def _sizes(rows: Sequence[Row]) -> Target:
-    """The smallest ratio of all sizes."""
-    problems = dict.fromkeys(row["problem"] for row in select(rows, group="sizes"))
-    ratios = {problem: torch_ratio(rows, "sizes", problem) for problem in problems}
+def _never_slower(rows: Sequence[Row], group: str, where: str) -> Target:
+    """The smallest ratio of all problems of a group."""
+    what = f"never slower than plain torch {where}"
+    problems = dict.fromkeys(row["problem"] for row in select(rows, group=group))
+    ratios = {problem: torch_ratio(rows, group, problem) for problem in problems}
     known = {problem: value for problem, value in ratios.items() if value is not None}
     missing = len(ratios) - len(known)
     if not known or missing:
-        text = f"{missing} of {len(ratios)} sizes not measured" if ratios else "not measured"
-        return Target("never slower than plain torch at any size", ">= 1x", text, None)
+        text = f"{missing} of {len(ratios)} {group} not measured" if ratios else "not measured"
+        return Target(what, ">= 1x", text, None)
     worst = min(known, key=lambda problem: known[problem])
-    text = f"{known[worst]:.3g}x at {worst}, the least of {len(known)} sizes"
-    return Target("never slower than plain torch at any size", ">= 1x", text, known[worst] >= 1)
+    text = f"{known[worst]:.3g}x at {worst}, the least of {len(known)}"
+    return Target(what, ">= 1x", text, known[worst] >= 1)
 
 
 def _mine(rows: Sequence[Row], group: str, problem: str) -> list[Row]:

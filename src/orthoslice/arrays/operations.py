@@ -268,6 +268,23 @@ def at_rank(array: Array, rank: int) -> Array:
     return namespace(array).reshape(array, (*(1,) * (rank - array.ndim), *array.shape))
 
 
+def call_on_host(
+    function: Callable[..., np.ndarray[Any, Any]], shape: tuple[int, ...], dtype: Any, *arrays: Array
+) -> Array:
+    """`function` of the arrays as NumPy arrays, beside them and of this shape and type.
+
+    A compiled program calls it at every run, and waits for it.
+    """
+    if is_traced(*arrays):
+        jax, kind = sys.modules["jax"], np.dtype(dtype)
+        result = jax.ShapeDtypeStruct(shape, kind)
+        return jax.pure_callback(
+            lambda *given: function(*given).astype(kind), result, *arrays, vmap_method="sequential"
+        )
+    table = function(*(to_numpy(a) for a in arrays))
+    return namespace(arrays[0]).asarray(table, dtype=dtype, device=device(arrays[0]))
+
+
 def add_totals(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
     """Sums term by term; an empty tuple is zero."""
     return tuple(u + v for u, v in zip(a, b, strict=True)) if a else b

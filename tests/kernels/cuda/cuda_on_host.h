@@ -194,6 +194,14 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     cuda_on_host::leave();
     return (unsigned)top;
 }
+inline unsigned __ballot_sync(unsigned, bool vote) {
+    double* votes = cuda_on_host::exchange(vote);
+    unsigned lanes = 0;
+    for (int lane = 0; lane < 32; lane++) lanes |= (unsigned)(votes[lane] != 0) << lane;
+    cuda_on_host::leave();
+    return lanes;
+}
+inline int __popc(unsigned word) { return __builtin_popcount(word); }
 // c (8, 8) += a (8, 4) b (4, 8), spread over the lanes of a warp as `mma.sync.m8n8k4` has it.
 inline void multiply_add(double& c0, double& c1, double a, double b) {
     double row[4], left[4], right[4];

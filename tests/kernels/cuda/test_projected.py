@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import assert_rounded
+from helpers import assert_rounded, unit_rows
 
 from orthoslice.kernels.cuda.projected import ProjectedStep
 
@@ -78,3 +78,20 @@ def test_nan_of_points_and_of_directions(rng, cuda_device):
         assert value.isnan().all()
     x[3, 1] = np.nan
     assert run(x, y, theta, None, None, (False, False))[0].isnan()
+
+
+@pytest.mark.parametrize("dim", [5, 33])
+def test_clouds_far_from_the_origin(rng, dim, cuda_device):
+    """Points are matched as float64 matches them, and the order of rows changes nothing."""
+    n, slices = 63, 5
+    far = 1e4 * (np.arange(dim) % 2)
+    x, y = (
+        torch.tensor(rng.normal(size=(n, dim)) + far, dtype=torch.float32, device=cuda_device) for _ in "xy"
+    )
+    theta = torch.tensor(unit_rows(rng, slices, dim), dtype=torch.float32, device=cuda_device)
+    run = ProjectedStep(x.get_device(), n, dim, slices, 2)
+    found = run(x, y, theta, None, None, (True, True))
+    expected = plain(*(a.double().cpu().numpy() for a in (x, y, theta)), 2)
+    assert_step(found, expected, (True, True), dim)
+    shuffled = x[torch.tensor(rng.permutation(n), device=cuda_device)]
+    assert torch.equal(run(shuffled, y, theta, None, None, (False, False))[0], found[0])

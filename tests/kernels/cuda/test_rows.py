@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 
 import numpy as np
 import pytest
-from helpers import assert_rounded
+from helpers import assert_rounded, unit_rows
 
 from orthoslice.conditioning import far_centre
 from orthoslice.costs import lines
 from orthoslice.costs.lines import sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.directions.base import DenseDirections
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
+from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, Program
 from orthoslice.kernels.cuda import loss as cuda_loss
 from orthoslice.kernels.cuda import rows as cuda_rows
 from orthoslice.kernels.cuda.loss import sliced_loss, small_step, sort_target
@@ -23,6 +24,7 @@ from orthoslice.kernels.cuda.rows import (
     match_points,
     match_rows,
     match_sorted,
+    move_clouds,
     sort_rows,
 )
 
@@ -41,6 +43,8 @@ def small_chip(monkeypatch):
     monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
     monkeypatch.setattr(cuda_rows, "BUCKET", 200)
     monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
+    # What was made for other buckets is not for these.
+    monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.LongSort)
 
 
 def spread(rng, n_rows, n):
@@ -88,6 +92,28 @@ def half_equal(rng, n_rows, n):
     return table
 
 
+def zeros_mostly(rng, n_rows, n):
+    """Points at the origin, of which each is 0 whatever the direction: more than fill a block."""
+    return rng.normal(size=(n_rows, n)) * (rng.random((n_rows, n)) < 0.1)
+
+
+def few(rng, n_rows, n):
+    """As many values as make some of them fill more than a bucket, and others less than that."""
+    return rng.normal(size=5)[rng.choice(5, size=(n_rows, n), p=[0.5, 0.25, 0.15, 0.08, 0.02])]
+
+
+def doubled(rng, n_rows, n):
+    """Every number some twenty times: too many for a cell, and too few to be seen in a sample."""
+    distinct = max(1, n // 20)
+    return np.take_along_axis(
+        rng.normal(size=(n_rows, distinct)), rng.integers(distinct, size=(n_rows, n)), axis=1
+    )
+
+
+def skewed(rng, n_rows, n):
+    return np.exp(3 * rng.normal(size=(n_rows, n)))
+
+
 def rising(rng, n_rows, n):
     return np.sort(rng.normal(size=(n_rows, n)), axis=1)
 
@@ -96,7 +122,22 @@ def falling(rng, n_rows, n):
     return -rising(rng, n_rows, n)
 
 
-KINDS = [spread, tied, clumped, outlying, huge, tiny, equal, half_equal, rising, falling]
+KINDS = [
+    spread,
+    tied,
+    clumped,
+    outlying,
+    huge,
+    tiny,
+    equal,
+    half_equal,
+    zeros_mostly,
+    few,
+    doubled,
+    skewed,
+    rising,
+    falling,
+]
 
 
 def as_rows(table, device):
@@ -154,6 +195,46 @@ def test_kinds_of_short_rows(rng, make, n, places, cuda_device):
 @pytest.mark.parametrize("n", [101, 1000, 4097])
 def test_long_rows_are_sorted(rng, make, n, places, cuda_device):
     assert_sorted(as_rows(make(rng, 2, n), cuda_device), places)
+
+
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("make", [spread, tied, skewed])
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 31, 32, 33, 255, 256, 257, 511, 512, 513])
+def test_sizes_of_short_rows(rng, make, n, places, cuda_device):
+    """Around warps, windows, and what blocks of several shapes hold; sorted by cells or by digits."""
+    assert_sorted(as_rows(make(rng, 2, n), cuda_device), places)
+
+
+@pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("make", [spread, few, half_equal])
+@pytest.mark.parametrize("n", [511, 512, 513, 1024, 1025])
+def test_sizes_of_long_rows(rng, make, n, places, cuda_device):
+    """Around what a block holds, of which a tile is dealt and a bucket sorted."""
+    assert_sorted(as_rows(make(rng, 2, n), cuda_device), places)
+
+
+@pytest.fixture
+def no_network(small_chip, cuda_device, monkeypatch, tmp_path):
+    """Buckets that a block cannot hold stay as they are."""
+    if cuda_device != "cpu":
+        pytest.skip("the change is made to what is compiled for the processor")
+    folder = shutil.copytree(Program("buckets").path.parent, tmp_path / "cuda")
+    source = folder / "buckets.cu"
+    text = source.read_text()
+    assert text.count("sort_by_network(entries, size);") == 1
+    source.write_text(text.replace("sort_by_network(entries, size);", ""))
+    monkeypatch.setattr(Program, "path", property(lambda self: folder / f"{self.source}.cu"))
+    # No other test has blocks of this shape, so nothing that was compiled from the source itself is taken.
+    monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (32, 16))
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("make", [spread, zeros_mostly, few, equal, half_equal, doubled, skewed, outlying])
+def test_every_bucket_fits_on_chip(rng, make, cuda_device):
+    """The network is for samples that mislead: one block would be busy with it while all others are done."""
+    for places in (False, True):
+        assert_sorted(as_rows(make(rng, 2, 4097), cuda_device), places)
 
 
 @pytest.mark.usefixtures("small_chip")
@@ -389,6 +470,24 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
             assert gradient is None
 
 
+@pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize("m", [300, 170])
+def test_losses_of_long_rows(rng, m, wanted, cuda_device, monkeypatch):
+    """Of clouds of one size, both are sorted at once or one after the other."""
+    monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    x, y, theta = (as_rows(rng.normal(size=(rows, 3)), cuda_device) for rows in (300, m, 4))
+    x[:200] = 0.25
+    scores, *slopes = exact(theta.double() @ x.double().T, theta.double() @ y.double().T, 2, 1 / 4)
+    expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
+    for at_once in (1 << 20, 0):
+        monkeypatch.setattr(cuda_loss, "_SORT_AT_ONCE", at_once)
+        value, gradient = sliced_loss(x, y, theta, None, 2, wanted, 1 << 30, None)
+        assert_rounded(value, scores.sum(), np.float32, 4)
+        if expected:
+            assert_rounded(gradient, torch.cat(expected), np.float32, 4 * 3)
+
+
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize(("n", "dim", "slices"), [(1, 1, 1), (2, 3, 5), (63, 5, 7), (257, 9, 65)])
@@ -476,7 +575,8 @@ def test_chips_with_less_room(monkeypatch):
     cuda_rows.longest_on_chip.cache_clear()
     shape = cuda_rows.Shape(*cuda_rows._BUCKET_SHAPE, places=True)
     _, words = cuda_rows._compiled_for("buckets", shape)
-    assert 4 * (words + cuda_rows._RULED + 3 * (LONGEST_CUDA_ROW // cuda_rows.BUCKET)) <= 99 * 1024
+    extra_words = cuda_rows._words_to_deal(shape, LONGEST_CUDA_ROW // cuda_rows.BUCKET)
+    assert 4 * (words + extra_words) <= 99 * 1024
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (2, 3), (63, 33), (257, 64), (1000, 5)])
@@ -503,3 +603,50 @@ def test_clouds_are_projected_and_matched(rng, n, m, cuda_device, monkeypatch):
         with sliced_scores.using("cuda"):
             scores = sliced_scores(x, y, DenseDirections(theta), slice(2, 9), 2)
         assert_rounded(scores, expected, np.float32, 5)
+
+
+def far_cloud(rng, n, dim, device):
+    """A thousand times as far from 0 as its points are apart, in every other coordinate."""
+    return as_rows(rng.normal(size=(n, dim)) + 1e3 * (np.arange(dim) % 2), device)
+
+
+@pytest.mark.parametrize(("n", "m", "dim"), [(63, 63, 8), (63, 63, 5), (63, 40, 5), (40, 63, 5), (9, 9, 300)])
+def test_clouds_far_from_the_origin(rng, n, m, dim, cuda_device, monkeypatch):
+    """Values and gradients keep their digits, whichever way the clouds are projected."""
+    x, y = (far_cloud(rng, size, dim, cuda_device) for size in (n, m))
+    theta = as_rows(unit_rows(rng, 7, dim), cuda_device)
+    scores, *slopes = exact(theta.double() @ x.double().T, theta.double() @ y.double().T, 2, 1 / 7)
+    gradient = torch.cat([slope.T @ theta.double() for slope in slopes])
+    ways = ((1 << 30, 1 << 26, 0), (1 << 30, 0, 1 << 26), (1 << 30, 0, 0), (3 * 16 * (n + m), 0, 0))
+    for memory, inside, at_once in ways:
+        monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
+        monkeypatch.setattr(cuda_loss, "_PROJECT_BY_THREAD", 1 << 20)
+        monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", at_once)
+        found = sliced_loss(x, y, theta, None, 2, (True, True), memory, None)
+        assert_rounded(found[0], scores.sum(), np.float32, dim)
+        assert_rounded(found[1], gradient, np.float32, 7 * dim)
+        small = small_step(x, y, 7, 2, memory) if n == m else None
+        if small is not None:
+            found = small(x, y, theta, None, (True, True))
+            assert_rounded(found[1], gradient, np.float32, 7 * dim)
+        target = sort_target(y, theta)
+        found = sliced_loss(x, y, theta, target, 2, (True, False), memory, None)
+        assert_rounded(found[1], gradient[:n], np.float32, 7 * dim)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 1), (2, 3), (5, 4), (63, 300)])
+def test_only_far_clouds_are_moved(rng, n, dim, cuda_device):
+    """Five points say which; one that is NaN or elsewhere does not change that."""
+    near = as_rows(rng.normal(size=(n, dim)), cuda_device)
+    x, y = move_clouds(near, near[:1] + 1, near)
+    # Five points may be close together by chance; of one point nothing is known.
+    stayed = (x == near).all(dim=0)
+    assert stayed.sum() >= 0.98 * dim or n == 1
+    assert torch.equal(y[:, stayed], (near[:1] + 1)[:, stayed])
+    far = near + 4096
+    for bad in (np.nan, 1e9) if n > 2 else ():
+        far[-1] = bad
+        x, y = move_clouds(far, near, far)
+        assert x[:-1].abs().max() < 20
+        assert (y + 4096 - near).abs().max() < 20
+        assert x[-1].isnan().equal(far[-1].isnan())

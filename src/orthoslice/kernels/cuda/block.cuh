@@ -2,11 +2,12 @@
 
 #pragma once
 
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int WARPS = (THREADS + 31) / 32;
-constexpr int TALK_WORDS = 5 * WARPS + 1;  // of shared memory, for the functions that take `talk`
+constexpr int SCRATCH_WORDS = 5 * WARPS + 1;  // of shared memory, for the functions that take `scratch`
 constexpr u32 EVERYONE = 0xffffffffu;
 #define INFINITE __uint_as_float(0x7f800000u)
 
@@ -20,19 +21,19 @@ __device__ __forceinline__ float number(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
-__device__ u32 block_max(u32 value, u32* talk) {
+__device__ u32 block_max(u32 value, u32* scratch) {
     u32 top = __reduce_max_sync(EVERYONE, value);
-    if (threadIdx.x % 32 == 0) talk[threadIdx.x / 32] = top;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = top;
     __syncthreads();
-    for (int w = 0; w < WARPS; w++) top = max(top, talk[w]);
+    for (int w = 0; w < WARPS; w++) top = max(top, scratch[w]);
     __syncthreads();
     return top;
 }
 
 // The range of all threads' numbers, and whether all of them are finite.
-__device__ void block_range(float& low, float& high, bool& finite, u32* talk) {
-    // Apart from the room of the other talks: no wait is needed before those.
-    u32* tops = talk + 2 * WARPS;
+__device__ void block_range(float& low, float& high, bool& finite, u32* scratch) {
+    // Words that no other function here uses, so that the next one need not wait until everyone has read them.
+    u32* tops = scratch + 2 * WARPS;
     u32 below = __reduce_max_sync(EVERYONE, ordered(-low));
     u32 above = __reduce_max_sync(EVERYONE, ordered(high));
     u32 broken = __reduce_max_sync(EVERYONE, !finite);
@@ -52,8 +53,8 @@ __device__ void block_range(float& low, float& high, bool& finite, u32* talk) {
     finite = !broken;
 }
 
-__device__ double block_sum(double value, u32* talk) {
-    double* sums = reinterpret_cast<double*>(talk);
+__device__ double block_sum(double value, u32* scratch) {
+    double* sums = reinterpret_cast<double*>(scratch);
     for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(EVERYONE, value, step);
     __syncthreads();
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
@@ -63,17 +64,30 @@ __device__ double block_sum(double value, u32* talk) {
     return total;
 }
 
+// Which lanes of the warp have the same `digit` as this one, which is less than 2^BITS.
+template <int BITS>
+__device__ __forceinline__ u32 lanes_alike(u32 digit) {
+    u32 alike = EVERYONE;
+#pragma unroll
+    for (int bit = 0; bit < BITS; bit++) {
+        bool is_set = digit >> bit & 1;
+        u32 set = __ballot_sync(EVERYONE, is_set);
+        alike &= is_set ? set : ~set;
+    }
+    return alike;
+}
+
 // The sum over all threads before this one.
-__device__ u32 block_scan(u32 value, u32* talk) {
+__device__ u32 block_scan(u32 value, u32* scratch) {
     u32 sum = value;
     for (int step = 1; step < 32; step *= 2) {
         u32 other = __shfl_up_sync(EVERYONE, sum, step);
         if (threadIdx.x % 32 >= step) sum += other;
     }
-    if (threadIdx.x % 32 == 31) talk[threadIdx.x / 32] = sum;
+    if (threadIdx.x % 32 == 31) scratch[threadIdx.x / 32] = sum;
     __syncthreads();
     u32 before = 0;
-    for (int w = 0; w < WARPS; w++) before += w < threadIdx.x / 32 ? talk[w] : 0;
+    for (int w = 0; w < WARPS; w++) before += w < threadIdx.x / 32 ? scratch[w] : 0;
     __syncthreads();
     return before + sum - value;
 }
@@ -105,6 +119,30 @@ __device__ __noinline__ void sort_by_network(Entries entries, int n) {
     }
 }
 
+// Where a cloud `x (n, dim)` sits in coordinate d if that is far from 0, by the middle of five of its points; otherwise 0.
+// Taken off both clouds before they are projected, it changes no cost, and keeps digits that projections would lose.
+// Clouds around 0 stay where they are. One point of the five may be anywhere. With `order` they are points in that order,
+// and the answer does not depend on how the rows are ordered.
+__device__ float far_coordinate(const float* x, const long long* order, int n, int dim, int d) {
+    constexpr int POINTS = 5;
+    float value[POINTS];
+#pragma unroll
+    for (int k = 0; k < POINTS; k++) {
+        long long point = ((long long)(n - 1) * k + 2) / (POINTS - 1);
+        value[k] = x[(order ? order[point] : point) * dim + d];
+    }
+    // NaN gives way to numbers here, and spoils its own point in the projection.
+#pragma unroll
+    for (int round = 0; round < POINTS; round++)
+#pragma unroll
+        for (int k = round % 2; k + 1 < POINTS; k += 2) {
+            float low = fminf(value[k], value[k + 1]);
+            value[k + 1] = fmaxf(value[k], value[k + 1]);
+            value[k] = low;
+        }
+    return fabsf(value[2]) > 16.0f * (value[3] - value[1]) ? value[2] : 0.0f;
+}
+
 __device__ __forceinline__ float cost(float difference, float p) {
     float size = fabsf(difference);
     return p == 2.0f ? size * size : p == 1.0f ? size : powf(size, p);
@@ -120,10 +158,10 @@ __device__ __forceinline__ float slope(float difference, float p) {
 
 // The sum of `count` scores by one block, always in the same order, in single precision; and one more step of a
 // training run.
-__device__ void add_up_scores(const double* scores, int count, float* out, long long* step, u32* talk) {
+__device__ void add_up_scores(const double* scores, int count, float* out, long long* step, u32* scratch) {
     double total = 0.0;
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
-    double sum = block_sum(total, talk);
+    double sum = block_sum(total, scratch);
     if (threadIdx.x == 0) {
         // What does not fit is no number, like what came of bad input: never a silent infinity.
         float value = (float)sum;

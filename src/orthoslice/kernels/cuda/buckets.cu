@@ -1,5 +1,10 @@
 // Rows that do not fit on a chip: dealt to buckets that do, whose borders come from a sorted sample of the row.
 //
+// A row in which some border, or many a number, occurs often is called tied. What equals a border of such a row goes to a
+// bucket of its own, which needs no sorting however full it is, so that the other buckets stay as small as they are in
+// a row of distinct numbers. A row with `buckets - 1` borders thus has `2 * buckets` buckets: those between the borders
+// have even numbers, and the one of border b is 2 b + 1. The last has no border, and nothing is ever in it.
+//
 // Compiled with RULED defined too, the number of cells between the borders of a row.
 
 #include "on_chip.cuh"
@@ -9,9 +14,10 @@
 struct Ruler {
     float low, high, scale;
 
+    // Without borders nothing is ever looked up, and any cell will do.
     __device__ __forceinline__ Ruler(const u32* borders, int n_borders) {
         low = number(borders[0]);
-        high = number(borders[n_borders - 1]);
+        high = number(borders[max(n_borders, 1) - 1]);
         scale = RULED / (high - low);
     }
 
@@ -20,12 +26,15 @@ struct Ruler {
     }
 };
 
-// Borders of the buckets of every row, `(rows, buckets - 1)`, from a sorted sample of CAPACITY numbers; and for every
-// cell of the ruler how many borders are reached before it and within it, `(rows, RULED)`, two counts in a word.
+// Borders of the buckets of every row, from a sorted sample of CAPACITY numbers, and after them whether the row is tied,
+// `(rows, buckets)`; and for every cell of the ruler how many borders are reached before it and within it,
+// `(rows, RULED)`, two counts in a word. The counts `cursors (rows, 2 buckets)` start from 0.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
-    const float* rows, u32* borders, u32* reached, int n, int buckets) {
+    const float* rows, u32* borders, u32* reached, u32* cursors, int n, int buckets) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
+    u32* out = borders + (long long)blockIdx.x * buckets;
+    for (int b = threadIdx.x; b < 2 * buckets; b += THREADS) cursors[(long long)blockIdx.x * 2 * buckets + b] = 0;
     int size = min(n, CAPACITY), n_borders = buckets - 1;
     float values[ITEMS];
 #pragma unroll
@@ -38,9 +47,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
     }
     sort_on_chip<Numbers>(values, nullptr, size, shared);
     u32* picked = shared + PADDED;
-    for (int b = threadIdx.x; b < n_borders; b += THREADS) picked[b] = shared[at((int)((long long)(b + 1) * size / buckets))];
-    __syncthreads();
-    for (int b = threadIdx.x; b < n_borders; b += THREADS) borders[(long long)blockIdx.x * n_borders + b] = picked[b];
+    // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm. But where
+    // many numbers occur often, it is quicker to deal in order than to sort by place.
+    int near = max(1, size / buckets / 4);
+    u32 tied = 0, equal = 0;
+    for (int b = threadIdx.x; b < n_borders; b += THREADS) {
+        int from = (int)((long long)(b + 1) * size / buckets);
+        u32 border = shared[at(from)];
+        tied |= from >= near && shared[at(from - near)] == border;
+        tied |= from + near < size && shared[at(from + near)] == border;
+        picked[b] = out[b] = border;
+    }
+    for (int k = threadIdx.x + 1; k < size; k += THREADS) equal += shared[at(k)] == shared[at(k - 1)];
+    tied = block_max(tied, shared + SCRATCH);
+    tied |= block_sum(equal, shared + SCRATCH) > size / 64;
+    if (threadIdx.x == 0) out[n_borders] = tied;
     Ruler ruler(picked, n_borders);
     for (int c = threadIdx.x; c < RULED; c += THREADS) {
         u32 counts[2];
@@ -57,75 +78,135 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
     }
 }
 
-// How many borders a number has reached: 0 .. buckets - 1.
-__device__ __forceinline__ int bucket_of(float value, u32 key, const Ruler& ruler, const u32* borders, const u32* reached) {
-    u32 counts = reached[ruler.cell(value)];
+// The bucket of a number.
+__device__ __forceinline__ int bucket_of(
+    float value, const Ruler& ruler, const u32* borders, const u32* reached, bool tied) {
+    u32 key = ordered(value), counts = reached[ruler.cell(value)];
     int low = counts & 0xffffu, high = counts >> 16;
     while (low < high) {
         int middle = (low + high) / 2;
         if (borders[middle] <= key) low = middle + 1;
         else high = middle;
     }
-    return low;
+    // Here `low` borders are reached, and only the last of them can be met.
+    return 2 * low - (tied && low > 0 && borders[low - 1] == key);
 }
 
-// Deal the numbers of a tile of CAPACITY to the buckets of its row. Without `out_keys`: only count them.
+// Count a number of every lane in its bucket, or none where that is negative; how many were there before it.
+__device__ __forceinline__ u32 count_in(u32* counts, int bucket, bool tied) {
+    if (!tied) return bucket < 0 ? 0 : atomicAdd(&counts[bucket], 1u);
+    // Lanes that count in one bucket wait for each other. Where most numbers are equal, the first lane's bucket is
+    // that of most others, and one lane counts for all of them.
+    u32 lane = threadIdx.x % 32, before = 0;
+    u32 alike = __ballot_sync(EVERYONE, bucket == __shfl_sync(EVERYONE, bucket, 0));
+    bool is_alike = alike >> lane & 1;
+    if (bucket >= 0 && (lane == 0 || !is_alike)) before = atomicAdd(&counts[bucket], lane ? 1u : __popc(alike));
+    u32 before_first = __shfl_sync(EVERYONE, before, 0);
+    return is_alike ? before_first + __popc(alike & ((1u << lane) - 1)) : before;
+}
+
+// Running sums of the counts of `size` buckets in place, by a block; gives `use(b, count, sum before b)` each of them.
+template <class Use>
+__device__ __forceinline__ void start_each(int size, u32* scratch, Use use) {
+    u32 total = 0;
+    for (int block = 0; block < size; block += THREADS) {
+        int b = block + threadIdx.x;
+        u32 count = b < size ? use.count(b) : 0;
+        u32 before = total + block_scan(count, scratch);
+        if (b < size) use.start(b, count, before);
+        if (threadIdx.x == THREADS - 1) scratch[WARPS] = before + count;
+        __syncthreads();
+        total = scratch[WARPS];
+        __syncthreads();
+    }
+}
+
+// Of a tile: where its numbers of a bucket begin in the row, less where they begin in the tile.
+struct TileStarts {
+    u32 *counts, *shifts, *cursor;
+    const u32 *starts, *before_tile;  // of a row that is dealt in order
+
+    __device__ u32 count(int b) const { return counts[b]; }
+    __device__ void start(int b, u32 count, u32 before) const {
+        counts[b] = before;
+        u32 first = before_tile ? starts[b] + before_tile[b] : count ? atomicAdd(&cursor[b], count) : 0;
+        shifts[b] = first - before;
+    }
+};
+
+// Deal the numbers of a tile of CAPACITY to the buckets of its row. Without `out`: only count them.
 //
-// `cursors (rows, buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them
-// in any order, which shows only in the order of a bucket, and that is sorted next.
+// `cursors (rows, 2 buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them in
+// any order, which shows only in the order of a bucket, and that is sorted next. But the buckets of equal numbers are
+// not: where places matter, a tied row is dealt in order. Its tiles have counts of their own, `(rows, tiles, 2 buckets)`,
+// which then become how many numbers of a bucket earlier tiles have; and `starts` is where the buckets begin.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tiles(
-    const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* out_keys, u32* out_places, int n,
-    int tiles, int buckets) {
+    const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* tile_counts, const u32* starts,
+    float* out, u32* out_places, int n, int tiles, int buckets) {
     SHARED(u32, shared);
-    u32 *keys = shared, *owners = shared + PADDED, *talk = shared + TALK;
-    u32 *table = talk + TALK_WORDS, *edges = table + RULED, *counts = edges + buckets, *shifts = counts + buckets;
+    // The borders and their table are done with when a tile is put in order in the same room.
+    u32 *keys = shared, *owners = shared + PADDED, *table = shared, *edges = table + RULED;
+    u32 *scratch = shared + max(2 * PADDED, RULED + buckets), *counts = scratch + SCRATCH_WORDS;
+    // Counts of buckets are done with too when digits are counted there.
+    int size_of_all = 2 * buckets;
+    u32* shifts = counts + max(size_of_all, DIGIT_COUNT_WORDS);
     int row = blockIdx.x / tiles, first = (blockIdx.x % tiles) * CAPACITY;
     int size = min(CAPACITY, n - first);
     const float* tile = rows + (long long)row * n + first;
     for (int c = threadIdx.x; c < RULED; c += THREADS) table[c] = reached[(long long)row * RULED + c];
-    for (int b = threadIdx.x; b < buckets; b += THREADS) {
-        if (b < buckets - 1) edges[b] = borders[(long long)row * (buckets - 1) + b];
-        counts[b] = 0;
-    }
+    for (int b = threadIdx.x; b < buckets; b += THREADS) edges[b] = borders[(long long)row * buckets + b];
+    for (int b = threadIdx.x; b < size_of_all; b += THREADS) counts[b] = 0;
     float value[ITEMS];
     load_row(value, tile, size);
     __syncthreads();
+    bool tied = edges[buckets - 1];
     Ruler ruler(edges, buckets - 1);
     u32 dealt[ITEMS];  // the bucket of a number, and how many of the tile were there before it
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++)
-        if (r * THREADS + threadIdx.x < size) {
-            int bucket = bucket_of(value[r], ordered(value[r]), ruler, edges, table);
-            dealt[r] = bucket << 16 | atomicAdd(&counts[bucket], 1u);
-        }
+    for (int r = 0; r < ITEMS; r++) {
+        int bucket = r * THREADS + threadIdx.x < size ? bucket_of(value[r], ruler, edges, table, tied) : -1;
+        dealt[r] = bucket << 16 | count_in(counts, bucket, tied);
+    }
     __syncthreads();
-    u32* cursor = cursors + (long long)row * buckets;
-    if (!out_keys) {
-        for (int b = threadIdx.x; b < buckets; b += THREADS)
-            if (counts[b]) atomicAdd(&cursor[b], counts[b]);
+    bool in_order = PAIRS && tied;
+    u32* cursor = cursors + (long long)row * size_of_all;
+    u32* of_tile = in_order ? tile_counts + (long long)blockIdx.x * size_of_all : nullptr;
+    if (!out) {
+        for (int b = threadIdx.x; b < size_of_all; b += THREADS)
+            if (in_order) of_tile[b] = counts[b];
+            else if (counts[b]) atomicAdd(&cursor[b], counts[b]);
         return;
     }
+    start_each(size_of_all, scratch, TileStarts{counts, shifts, cursor, starts + (long long)row * size_of_all, of_tile});
     // Put the tile in order of buckets on chip, so that what goes to one bucket is written in one go.
-    u32 total = 0;
-    for (int block = 0; block < buckets; block += THREADS) {
-        int b = block + threadIdx.x;
-        u32 count = b < buckets ? counts[b] : 0;
-        u32 before = total + block_scan(count, talk);
-        if (b < buckets) {
-            counts[b] = before;
-            shifts[b] = (count ? atomicAdd(&cursor[b], count) : 0) - before;
+#if PAIRS
+    if (in_order) {
+        Order order = {reinterpret_cast<u16*>(owners), reinterpret_cast<u16*>(owners) + CAPACITY};
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < size) {
+                keys[at(k)] = dealt[r] >> 16;
+                order.now[k] = k;
+            }
         }
-        if (threadIdx.x == THREADS - 1) talk[WARPS] = before + count;
         __syncthreads();
-        total = talk[WARPS];
-        __syncthreads();
+        order = sort_by_digits({keys, true, 0}, size_of_all - 1, order, size, counts);
+        for (int k = threadIdx.x; k < size; k += THREADS) {
+            u32 place = order.now[k];
+            long long to = (long long)row * n + (u32)(shifts[keys[at(place)]] + k);
+            out[to] = tile[place] + 0.0f;
+            out_places[to] = first + place;
+        }
+        return;
     }
+#endif
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) {
         int k = r * THREADS + threadIdx.x;
         if (k < size) {
             u32 bucket = dealt[r] >> 16, to = counts[bucket] + (dealt[r] & 0xffffu);
-            keys[at(to)] = ordered(value[r]);
+            keys[at(to)] = __float_as_uint(value[r] + 0.0f);
             owners[at(to)] = bucket << 16 | k;
         }
     }
@@ -136,63 +217,73 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tile
         if (k < size) {
             u32 owner = owners[at(k)];
             long long to = (long long)row * n + (u32)(shifts[owner >> 16] + k);
-            out_keys[to] = keys[at(k)];
+            out[to] = __uint_as_float(keys[at(k)]);
             if (PAIRS) out_places[to] = first + (owner & 0xffffu);
         }
     }
 }
 
-// From counts of buckets to where each begins, in every row, twice: for the dealing and for the sorting.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) start_buckets(u32* cursors, u32* starts, int buckets) {
-    SHARED(u32, shared);
-    u32* row = cursors + (long long)blockIdx.x * buckets;
-    u32* copy = starts + (long long)blockIdx.x * buckets;
-    u32 total = 0;
-    for (int block = 0; block < buckets; block += THREADS) {
-        int b = block + threadIdx.x;
-        u32 count = b < buckets ? row[b] : 0;
-        u32 before = total + block_scan(count, shared);
-        if (b < buckets) row[b] = copy[b] = before;
-        if (threadIdx.x == THREADS - 1) shared[WARPS] = before + count;
-        __syncthreads();
-        total = shared[WARPS];
-        __syncthreads();
+// Of a row: its counts, of all tiles or of each, and where buckets begin, for the dealing and for the sorting.
+struct RowStarts {
+    u32 *cursor, *starts, *of_tiles;
+    int tiles, size;
+
+    __device__ u32 count(int b) const {
+        if (!of_tiles) return cursor[b];
+        u32 total = 0;
+        // Several loads on their way at a time.
+        constexpr int AT_ONCE = 8;
+        for (int t = 0; t < tiles; t += AT_ONCE) {
+            u32 counts[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) counts[j] = t + j < tiles ? of_tiles[(long long)(t + j) * size + b] : 0;
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                if (t + j < tiles) of_tiles[(long long)(t + j) * size + b] = total;
+                total += counts[j];
+            }
+        }
+        return total;
     }
+    __device__ void start(int b, u32, u32 before) const { cursor[b] = starts[b] = before; }
+};
+
+// From counts of buckets to where each begins, in every row.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) start_buckets(
+    const u32* borders, u32* cursors, u32* tile_counts, u32* starts, int tiles, int buckets) {
+    SHARED(u32, shared);
+    long long row = blockIdx.x;
+    int size = 2 * buckets;
+    bool in_order = PAIRS && borders[row * buckets + buckets - 1];
+    u32* of_tiles = in_order ? tile_counts + row * tiles * size : nullptr;
+    start_each(size, shared, RowStarts{cursors + row * size, starts + row * size, of_tiles, tiles, size});
 }
 
-// Sort every bucket in place; keys become numbers.
+// Sort every bucket between borders, in place; those of equal numbers are as they should be.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
-    u32* keys, u32* places, const u32* starts, int n, int buckets) {
+    float* keys, u32* places, const u32* borders, const u32* starts, int n, int buckets) {
     SHARED(u32, shared);
     int row = blockIdx.x / buckets, bucket = blockIdx.x % buckets;
-    const u32* start = starts + (long long)row * buckets;
-    int first = start[bucket], size = (bucket + 1 < buckets ? start[bucket + 1] : n) - first;
-    u32* own = keys + (long long)row * n + first;
+    const u32* start = starts + (long long)row * 2 * buckets + 2 * bucket;
+    int first = start[0], size = start[1] - first;
+    float* own = keys + (long long)row * n + first;
     u32* own_places = PAIRS ? places + (long long)row * n + first : nullptr;
-    float* out = reinterpret_cast<float*>(own);
+    // Only tied rows are dealt in order of place.
+    bool in_order = PAIRS && borders[(long long)row * buckets + buckets - 1];
     if (size <= CAPACITY) {
         float values[ITEMS];
-#pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            values[r] = k < size ? number(own[k]) : 0.0f;
-        }
-        sort_on_chip<Row>(values, own_places, size, shared);
-        write_sorted(shared, size, out, reinterpret_cast<int*>(own_places));
+        load_row(values, own, size);
+        sort_on_chip<Row>(values, own_places, size, shared, in_order ? 0 : n - 1);
+        write_sorted(shared, size, own, reinterpret_cast<int*>(own_places));
         return;
     }
-    // Too many equal numbers, or an unlucky sample: slow, but right.
-    u32 low = 0, high = 0;
-    for (int k = threadIdx.x; k < size; k += THREADS) {
-        low = max(low, ~own[k]);
-        high = max(high, own[k]);
-    }
-    bool all_equal = ~block_max(low, shared + TALK) == block_max(high, shared + TALK);
+    // An unlucky sample, which is next to impossible: slow, but right.
     Row entries;
-    entries.keys = own;
+    entries.keys = reinterpret_cast<u32*>(own);
     entries.places = own_places;
     entries.padded = false;
-    if (PAIRS || !all_equal) sort_by_network(entries, size);
+    for (int k = threadIdx.x; k < size; k += THREADS) entries.keys[k] = ordered(own[k]);
     __syncthreads();
-    for (int k = threadIdx.x; k < size; k += THREADS) out[k] = number(own[k]);
+    sort_by_network(entries, size);
+    for (int k = threadIdx.x; k < size; k += THREADS) own[k] = number(entries.keys[k]);
 }

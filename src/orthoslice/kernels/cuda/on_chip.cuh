@@ -7,8 +7,8 @@
 // On chip the sort is by interpolation. Numbers are dealt to about twice as many cells, evenly spaced over the range
 // of the row, so a cell gets none, one or a few; a running sum of the cells' counts says where a cell begins in the
 // sorted row, and a few rounds of odd-even exchanges settle the order within the cells. Where some cell is crowded
-// (far outliers, many equal numbers) or a number is not finite, a bitonic network sorts instead: slower, and blind to
-// the data.
+// (many equal numbers, far outliers, long tails) or a number is not finite, the row is sorted digit by digit instead:
+// that takes somewhat longer, and equally long whatever the numbers are.
 
 #pragma once
 #include "block.cuh"
@@ -21,9 +21,17 @@ constexpr int WINDOW = 32;         // entries that one thread puts in order
 constexpr int CROWD = WINDOW / 2;  // a cell of at most this many lies within some window
 constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
 
-// Words of shared memory: keys, cells (later places), and a little room to talk.
-constexpr int TALK = 2 * PADDED;  // even: sums of double precision are told there
+constexpr int DIGIT_BITS = 8;
+constexpr int DIGITS = 1 << DIGIT_BITS;
+
+// Words of shared memory: keys, then cells (later places), then scratch for what the threads of a block do together, and
+// counts of every digit for every warp.
+constexpr int SCRATCH = 2 * PADDED;
+constexpr int DIGIT_COUNTS = SCRATCH + SCRATCH_WORDS;
+constexpr int DIGIT_COUNT_WORDS = WARPS * DIGITS / 2;
+static_assert(SCRATCH % 2 == 0, "sums of double precision are kept there");
 static_assert(ITEMS <= WINDOW, "there must be a thread for every window");
+static_assert(CAPACITY <= 1 << 14, "indices and counts have 16 bits");
 
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
 __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
@@ -87,13 +95,120 @@ __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
     }
 }
 
-__device__ __forceinline__ u32 place_of(const u32* places, int k) { return places ? places[k] : k; }
+// Words to sort by, less a `base` that none is below; in shared memory, or in global memory without the padding.
+struct Words {
+    const u32* words;
+    bool padded;
+    u32 base;
 
-// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`; their places are given, or 0, 1, 2, ...
+    __device__ __forceinline__ u32 get(int k) const { return words[padded ? at(k) : k] - base; }
+};
+
+// An order of up to CAPACITY words, and room for the next one.
+struct Order {
+    u16 *now, *next;
+};
+
+// Sort n words, of which none exceeds `largest`, by putting an order of them into another that keeps equal words as they
+// are: digit by digit from the lowest to the highest. What that costs does not depend on the words. The new order is
+// returned.
+__device__ __noinline__ Order sort_by_digits(Words words, u32 largest, Order order, int n, u32* shared) {
+    // A warp has `items` lines of 32 words.
+    const int items = (n + THREADS - 1) / THREADS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int first = warp * 32 * items + lane;
+    u32* own_words = shared + warp * (DIGITS / 2);
+    u16 *counts = reinterpret_cast<u16*>(shared), *own = reinterpret_cast<u16*>(own_words);
+    u32* scratch = shared - SCRATCH_WORDS;
+    for (int shift = 0; shift < 32 && largest >> shift; shift += DIGIT_BITS) {
+        // What is not there counts as the last.
+        auto digit_of = [&](int k) { return k < n ? words.get(order.now[k]) >> shift & (DIGITS - 1) : DIGITS - 1; };
+        for (int c = lane; c < DIGITS / 2; c += 32) own_words[c] = 0;
+        __syncwarp();
+        // How many words of the warp with the same digit come before; two counts share a register.
+        u32 ranks[(ITEMS + 1) / 2];
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++) {
+            if (r >= items) break;
+            u32 digit = digit_of(first + 32 * r), alike = lanes_alike<DIGIT_BITS>(digit);
+            u32 rank = own[digit] + __popc(alike & ((1u << lane) - 1));
+            __syncwarp();
+            if (alike >> lane == 1) own[digit] = (u16)(rank + 1);
+            __syncwarp();
+            ranks[r / 2] = r % 2 ? ranks[r / 2] | rank << 16 : rank;
+        }
+        __syncthreads();
+        // From counts to where the words of a digit and a warp begin: by digit, and for one digit by warp.
+        constexpr int SHARE = DIGITS > THREADS ? DIGITS / THREADS : 1;
+        int from = threadIdx.x * SHARE, to = from < DIGITS ? from + SHARE : from;
+        u32 total = 0;
+        for (int digit = from; digit < to; digit++)
+            for (int w = 0; w < WARPS; w++) total += counts[w * DIGITS + digit];
+        u32 start = block_scan(total, scratch);
+        for (int digit = from; digit < to; digit++)
+            for (int w = 0; w < WARPS; w++) {
+                u32 count = counts[w * DIGITS + digit];
+                counts[w * DIGITS + digit] = (u16)start;
+                start += count;
+            }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++) {
+            if (r >= items) break;
+            int k = first + 32 * r;
+            if (k < n) order.next[own[digit_of(k)] + (ranks[r / 2] >> 16 * (r % 2) & 0xffffu)] = order.now[k];
+        }
+        __syncthreads();
+        order = {order.next, order.now};
+    }
+    return order;
+}
+
+// Sort n keys in shared memory that lie between `base` and `base + width`, with PLACED for the places they came from,
+// which take the room of the cells. They are as in `sort_on_chip`.
+template <bool PLACED>
+__device__ __noinline__ void sort_crowd(const u32* places, u32 last_place, u32 base, u32 width, int n, u32* shared) {
+    u32 *keys = shared, *cells = shared + PADDED, *counts = shared + DIGIT_COUNTS;
+    Order order = {reinterpret_cast<u16*>(cells), reinterpret_cast<u16*>(cells) + CAPACITY};
+    for (int k = threadIdx.x; k < n; k += THREADS) order.now[k] = k;
+    __syncthreads();
+    // Keys have the last word.
+    if (PLACED && last_place) order = sort_by_digits({places, false, 0}, last_place, order, n, counts);
+    order = sort_by_digits({keys, true, base}, width, order, n, counts);
+    u32 moved[ITEMS];
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x;
+        if (k < n) moved[r] = keys[at(order.now[k])];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x;
+        if (k < n) keys[at(k)] = moved[r];
+    }
+    if (PLACED) {
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < n) moved[r] = order.now[k];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < n) cells[at(k)] = places ? places[moved[r]] : moved[r];
+        }
+    }
+    __syncthreads();
+}
+
+// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`. Their places are given, or 0, 1, 2, ...; given
+// ones ascend unless `last_place` is not 0, which none of them exceeds.
 template <class Entries>
-__device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, int n, u32* shared) {
+__device__ void sort_on_chip(
+    const float (&values)[ITEMS], const u32* places, int n, u32* shared, u32 last_place = 0) {
     constexpr bool PLACED = sizeof(typename Entries::Entry) == sizeof(u64);
-    u32 *keys = shared, *cells = shared + PADDED, *talk = shared + TALK;
+    u32 *keys = shared, *cells = shared + PADDED, *scratch = shared + SCRATCH;
     // Fewer numbers than a block can hold get fewer cells; two counts of 16 bits share a word.
     const int items = (n + THREADS - 1) / THREADS, words = items * THREADS, last_cell = 2 * words - 1;
     float low = INFINITE, high = -INFINITE;
@@ -106,7 +221,7 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
             finite = finite && fabsf(values[r]) < INFINITE;
         }
     for (int c = threadIdx.x; c < at(words); c += THREADS) cells[c] = 0;
-    block_range(low, high, finite, talk);
+    block_range(low, high, finite, scratch);
     // 0 if the range overflows, infinite if it is next to nothing.
     float scale = 2 * words / (high - low);
     u32 crowd = finite && scale > 0 && scale < INFINITE ? 0 : CROWD + 1;
@@ -114,32 +229,31 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
     int cell[ITEMS];
     u32 rank[ITEMS];
     if (crowd == 0) {
+        // Lanes that count in one cell wait for each other, so a crowd that a warp can see is not counted.
+        auto cell_of = [&](float value) { return min((int)((value - low) * scale), last_cell); };
+        int first_cell = cell_of(values[0]);
+        bool is_alike = first_cell == __shfl_sync(EVERYONE, first_cell, 0);
+        if (__popc(__ballot_sync(EVERYONE, threadIdx.x < n && is_alike)) > CROWD) crowd = CROWD + 1;
+        else {
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++)
-            if (r * THREADS + threadIdx.x < n) {
-                cell[r] = min((int)((values[r] - low) * scale), last_cell);
-                int half = 16 * (cell[r] & 1);
-                rank[r] = atomicAdd(&cells[at(cell[r] >> 1)], 1u << half) >> half & 0xffffu;
-                crowd = max(crowd, rank[r] + 1);
-            }
-        crowd = block_max(crowd, talk);
+            for (int r = 0; r < ITEMS; r++)
+                if (r * THREADS + threadIdx.x < n) {
+                    cell[r] = cell_of(values[r]);
+                    int half = 16 * (cell[r] & 1);
+                    rank[r] = atomicAdd(&cells[at(cell[r] >> 1)], 1u << half) >> half & 0xffffu;
+                    crowd = max(crowd, rank[r] + 1);
+                }
+        }
+        crowd = block_max(crowd, scratch);
     }
-    Entries entries;
-    entries.keys = keys;
-    entries.places = cells;
-    entries.padded = true;
     if (crowd > CROWD) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
-            if (k < n) {
-                keys[at(k)] = ordered(values[r]);
-                if (PLACED) cells[at(k)] = place_of(places, k);
-            }
+            if (k < n) keys[at(k)] = ordered(values[r]);
         }
-        __syncthreads();
-        bool in_order = finite && low == high && !(PLACED && places);
-        if (!in_order) sort_by_network(entries, n);
+        u32 base = finite ? ordered(low) : 0, width = finite ? ordered(high) - base : ~0u;
+        sort_crowd<PLACED>(places, last_place, base, width, n, shared);
         return;
     }
 
@@ -150,7 +264,7 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
         u32 both = cells[at(threadIdx.x * items + w)];
         count += (both & 0xffffu) + (both >> 16);
     }
-    u32 start = block_scan(count, talk);
+    u32 start = block_scan(count, scratch);
 #pragma unroll
     for (int w = 0; w < ITEMS; w++) {
         if (w >= items) break;
@@ -172,11 +286,17 @@ __device__ void sort_on_chip(const float (&values)[ITEMS], const u32* places, in
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
-            if (k < n) cells[at(rank[r])] = place_of(places, k);
+            if (k < n) cells[at(rank[r])] = places ? places[k] : k;
         }
         __syncthreads();
     }
-    if (crowd > 1) sort_windows(entries, n, crowd);
+    if (crowd > 1) {
+        Entries entries;
+        entries.keys = keys;
+        entries.places = cells;
+        entries.padded = true;
+        sort_windows(entries, n, crowd);
+    }
 }
 
 __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {

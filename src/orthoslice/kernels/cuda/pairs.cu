@@ -19,10 +19,10 @@ __device__ __forceinline__ int lanes_for(int dim) {
     return lanes;
 }
 
-// Costs in full space, each pair with a share `mass` of the whole: `scores (slices, parts)`. What `spoil` holds is added
-// to the mass. Where `matches (2, slices, n)` is not null, those of the clouds that are wanted are written.
+// Costs in full space, each pair with a share `mass` of the whole: `scores (slices, parts)`. What `more_mass` holds is
+// added to that: 0, or NaN where a direction is not one. Where `matches (2, slices, n)` is not null, those of the clouds that are wanted are written.
 extern "C" __global__ void __launch_bounds__(THREADS) price_pairs(
-    const float* x, const float* y, const long long* order, const int* places, const float* spoil, double* scores,
+    const float* x, const float* y, const long long* order, const int* places, const float* more_mass, double* scores,
     Match* matches, int slices, int n, int dim, int parts, int of_x, int of_y, double p, double mass) {
     SHARED(u32, shared);
     int slice = blockIdx.x / parts, part = blockIdx.x % parts;
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) price_pairs(
     int lanes = lanes_for(dim), at_once = 32 / lanes, lane = threadIdx.x % lanes;
     const int *x_places = places + (long long)slice * n, *y_places = x_places + (long long)slices * n;
     Match *of_this = matches + (long long)slice * n, *of_other = of_this + (long long)slices * n;
-    if (spoil) mass += *spoil;
+    if (more_mass) mass += *more_mass;
     double total = 0.0;
     // All lanes of a warp go on together, with or without a pair.
     for (int start = first + threadIdx.x / 32 * at_once; start < last; start += WARPS * at_once) {

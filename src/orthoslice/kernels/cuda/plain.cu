@@ -1,9 +1,14 @@
 // What needs no sort: matching rows that are sorted, projecting, and adding up.
 //
-// Compiled with the sizes of blocks and tiles defined: THREADS; DIRECTIONS, PROJECTED and DEPTH of projections; SIDE and
-// GATHERED of gradients.
+// Compiled with the sizes of blocks and tiles defined: THREADS; DIRECTIONS, PROJECTED and DEPTH of projections, and
+// CENTRED, up to how many coordinates they move clouds to the origin; SIDE and GATHERED of gradients.
 
 #include "block.cuh"
+
+// Whether rows of a table are made of whole fours that can be loaded at once.
+__device__ __forceinline__ bool in_fours(const float* table, int width) {
+    return width % 4 == 0 && (size_t)table % 16 == 0;
+}
 
 // Where a cloud `x (n, dim)` sits, in coordinates in which that is far from 0 for its range, and 0 in the others.
 extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, float* centre, int n, int dim) {
@@ -27,6 +32,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x,
         }
         float middle = low / 2 + high / 2;
         centre[d] = fabsf(middle) > 2 * (high - low) ? middle : 0.0f;
+    }
+}
+
+// Copies of x `(n, dim)` and, after it, of y `(m, dim)`, moved to the origin where `like (size, dim)` is far from it. A block
+// copies `lines` points of one of them.
+extern "C" __global__ void __launch_bounds__(THREADS) move_clouds(
+    const float* x, const float* y, const float* like, float* out, int n, int m, int size, int dim, int lines) {
+    int x_blocks = (n + lines - 1) / lines;
+    bool of_x = blockIdx.x < x_blocks;
+    const float* points = of_x ? x : y;
+    float* to = of_x ? out : out + (long long)n * dim;
+    long long first = (long long)(of_x ? blockIdx.x : blockIdx.x - x_blocks) * lines;
+    long long last = min(first + lines, (long long)(of_x ? n : m));
+    // As many points at a time as have threads for all their coordinates, which are taken in fours where they can be.
+    bool fours = in_fours(x, dim) && in_fours(y, dim) && in_fours(out, dim);
+    int width = fours ? 4 : 1, across = min(dim / width, THREADS), at_once = THREADS / across;
+    if (threadIdx.x >= across * at_once) return;
+    long long start = first + threadIdx.x / across;
+    for (int d = threadIdx.x % across * width; d < dim; d += across * width) {
+        float off[4];
+        for (int c = 0; c < width; c++) off[c] = far_coordinate(like, nullptr, size, dim, d + c);
+        if (fours) {
+#pragma unroll 4
+            for (long long k = start; k < last; k += at_once) {
+                const float4 a = *reinterpret_cast<const float4*>(points + k * dim + d);
+                *reinterpret_cast<float4*>(to + k * dim + d) = {a.x - off[0], a.y - off[1], a.z - off[2], a.w - off[3]};
+            }
+        } else {
+#pragma unroll 4
+            for (long long k = start; k < last; k += at_once) to[k * dim + d] = points[k * dim + d] - off[0];
+        }
     }
 }
 
@@ -97,12 +133,9 @@ __device__ __forceinline__ void store_four(
             if (column + k < width) to[k] = four[k];
 }
 
-__device__ __forceinline__ bool in_fours(const float* table, int width) {
-    return width % 4 == 0 && (size_t)table % 16 == 0;
-}
-
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
-// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size.
+// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to the origin
+// where x is far from it, unless they have more than CENTRED coordinates.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     const float* x, const float* y, const float* theta, const long long* order, float* px, float* py, int slices, int n,
     int m, int dim) {
@@ -124,22 +157,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     if (order)
         for (int& k : point)
             if (k < size) k = (int)order[of_x ? k : n + k];
+    float* centre = staged + 2 * STAGE;
     float4 next[3];
     float sum[4][8] = {};
     // The next coordinates are on their way while these are multiplied.
     for (int d = -DEPTH, stage = 0; d < dim; d += DEPTH, stage ^= 1) {
         float *along = staged + stage * STAGE, *points = along + DEPTH * ALONG;
         if (d >= 0) {
+            const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+            const float4 off = dim <= CENTRED ? *reinterpret_cast<const float4*>(centre + d + from) : zero;
 #pragma unroll
             for (int half = 0; half < 3; half++) {
                 float* to = half ? points + from * ACROSS + line + 64 * (half - 1) : along + from * ALONG + line;
                 int stride = half ? ACROSS : ALONG;
-                to[0] = next[half].x;
-                to[stride] = next[half].y;
-                to[2 * stride] = next[half].z;
-                to[3 * stride] = next[half].w;
+                to[0] = half ? next[half].x - off.x : next[half].x;
+                to[stride] = half ? next[half].y - off.y : next[half].y;
+                to[2 * stride] = half ? next[half].z - off.z : next[half].z;
+                to[3 * stride] = half ? next[half].w - off.w : next[half].w;
             }
-            // Who is behind still reads the other stage.
+            // Threads that are behind still read the other stage, which is written only after the next barrier.
             __syncthreads();
         }
         if (d + DEPTH < dim) {
@@ -147,7 +183,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
             next[1] = load_four(cloud, point[0], size, d + DEPTH + from, dim, whole);
             next[2] = load_four(cloud, point[1], size, d + DEPTH + from, dim, whole);
         }
-        if (d < 0) continue;
+        if (d < 0) {
+            // While the first coordinates are on their way: the centre, in whole steps of DEPTH; what no point has is 0.
+            if (dim <= CENTRED)
+                for (int c = threadIdx.x; c < (dim + DEPTH - 1) / DEPTH * DEPTH; c += THREADS)
+                    centre[c] = c < dim ? far_coordinate(x, order, n, dim, c) : 0.0f;
+            __syncthreads();
+            continue;
+        }
 #pragma unroll
         for (int k = 0; k < DEPTH; k++) {
             const float4 t = *reinterpret_cast<const float4*>(along + k * ALONG + row);
@@ -202,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
                 *reinterpret_cast<float4*>(slopes + at) = next_slopes[k];
                 *reinterpret_cast<float4*>(along + at) = next_along[k];
             }
-            // Who is behind still reads the other stage.
+            // Threads that are behind still read the other stage, which is written only after the next barrier.
             __syncthreads();
         }
 #pragma unroll

@@ -17,8 +17,8 @@ _PROGRAM = Program("pairs", (("THREADS", _THREADS),))
 _PRICE_PAIRS = Kernel("price_pairs", 7, "iiiiiidd")
 _PULL_POINTS = Kernel("pull_points", 7, "iiiii")
 
-# Room for the talk of a block, and for what its threads have pulled.
-_TALK_BYTES, _PULL_BYTES = 256, 4 * 4 * _THREADS
+# Scratch for the sums of a block, and room for what its threads have pulled.
+_SCRATCH_BYTES, _PULL_BYTES = 256, 4 * 4 * _THREADS
 
 # Pairs of a direction that are one block's share.
 _PAIRS = 512
@@ -38,7 +38,7 @@ class ProjectedStep:
         sizes, mass = (slices, n, dim, parts), 1 / (n * slices)
 
         def price(of_x: bool, of_y: bool) -> Any:
-            shape = (slices * parts, _THREADS, _TALK_BYTES)
+            shape = (slices * parts, _THREADS, _SCRATCH_BYTES)
             return bind(_PRICE_PAIRS, _PROGRAM, device, *shape, *sizes, of_x, of_y, p, mass)
 
         def pull(of_x: bool, of_y: bool) -> Any:
@@ -53,9 +53,12 @@ class ProjectedStep:
         self._orders, self._scores, self._rows = 4 * n, 2 * slices * parts, 2 * slices * n
 
     def __call__(
-        self, x: Any, y: Any, theta: Any, spoil: Any, step: Any, wanted: tuple[bool, bool]
+        self, x: Any, y: Any, theta: Any, more_mass: Any, step: Any, wanted: tuple[bool, bool]
     ) -> tuple[Any, Any]:
-        """As :class:`.small.SmallStep`; `spoil` brings the NaN of a direction, which orders would swallow."""
+        """As :class:`.small.SmallStep`.
+
+        `more_mass` is None, or NaN where a direction is: sorting would lose it, so it is added to every mass.
+        """
         x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
         some = wanted[0] or wanted[1]
         room = x.new_empty(self._orders + self._scores + (3 if some else 1) * self._rows)
@@ -68,7 +71,7 @@ class ProjectedStep:
         self._project(x, y, theta, order, rows, rows + 2 * self._rows)
         # A block has read its row when it writes the places of its numbers.
         self._sort(rows, 0, rows)
-        self._price[wanted](x, y, order, rows, spoil, scores, matches)
+        self._price[wanted](x, y, order, rows, more_mass, scores, matches)
         if not some:
             self._add_up(scores, total, step)
             return total, None

@@ -2,54 +2,78 @@
 
 #include "on_chip.cuh"
 
+// Words of shared memory beyond those for sorting, at a multiple of 16 bytes: the centre of clouds.
+constexpr int CENTRE = (DIGIT_COUNTS + DIGIT_COUNT_WORDS + 3) / 4 * 4;
+
 __device__ __forceinline__ float4 four(const float* from, bool aligned) {
     if (aligned) return *reinterpret_cast<const float4*>(from);
     return {from[0], from[1], from[2], from[3]};
 }
 
-// Project n points (n, dim) on one direction.
-__device__ void project_row(float (&values)[ITEMS], const float* points, const float* theta, int n, int dim) {
+// Project n points (n, dim) on one direction; where `centre (dim,)` in shared memory is not null, less that.
+__device__ void project_row(
+    float (&values)[ITEMS], const float* points, const float* theta, const float* centre, int n, int dim) {
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) values[r] = 0.0f;
     bool aligned = ((size_t)points | (size_t)theta) % 16 == 0;
     if (dim % 4 == 0) {
         for (int d = 0; d < dim; d += 4) {
-            const float4 along = four(theta + d, aligned);
+            const float4 along = four(theta + d, aligned), zero = {0.0f, 0.0f, 0.0f, 0.0f};
+            const float4 off = centre ? *reinterpret_cast<const float4*>(centre + d) : zero;
 #pragma unroll
             for (int r = 0; r < ITEMS; r++) {
                 int k = r * THREADS + threadIdx.x;
                 if (k < n) {
                     const float4 a = four(points + (long long)k * dim + d, aligned);
-                    values[r] += a.x * along.x + a.y * along.y + (a.z * along.z + a.w * along.w);
+                    values[r] += (a.x - off.x) * along.x + (a.y - off.y) * along.y +
+                                 ((a.z - off.z) * along.z + (a.w - off.w) * along.w);
                 }
             }
         }
         return;
     }
     for (int d = 0; d < dim; d++) {
+        float off = centre ? centre[d] : 0.0f;
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
-            if (k < n) values[r] += points[(long long)k * dim + d] * theta[d];
+            if (k < n) values[r] += (points[(long long)k * dim + d] - off) * theta[d];
         }
     }
 }
 
+// Where a cloud sits in coordinates in which that is far from 0, with 0 for the others; null if there are no such.
+__device__ const float* find_centre(const float* x, int n, int dim, u32* shared) {
+    float* centre = reinterpret_cast<float*>(shared + CENTRE);
+    u32 is_far = 0;
+    for (int d = threadIdx.x; d < dim; d += THREADS) {
+        centre[d] = far_coordinate(x, nullptr, n, dim, d);
+        is_far |= centre[d] != 0.0f;
+    }
+    return block_max(is_far, shared + SCRATCH) ? centre : nullptr;
+}
+
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
-// given, or are the projections of two clouds on `theta`.
+// given, or are the projections of two clouds on `theta`, moved to the origin where x is far from it.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 768)) match_rows(
     const float* x, const float* y, const float* theta, double* scores, float* x_slopes, float* y_slopes, int n, int dim,
     float p, double factor) {
     SHARED(u32, shared);
     float value[ITEMS];
     u32 place[PAIRS ? ITEMS : 1];
+    const float* centre = nullptr;
     // One copy of the code sorts both.
 #pragma unroll 1
     for (int side = 0; side < 2; side++) {
         const float* source = side ? y : x;
         float row[ITEMS];
-        if (theta) project_row(row, source, theta + (long long)blockIdx.x * dim, n, dim);
-        else load_row(row, source + (long long)blockIdx.x * n, n);
+        // Few clouds are far from the origin: that is looked at when x is at hand, and x is then projected again.
+        if (theta) {
+            for (bool again = true; again;) {
+                project_row(row, source, theta + (long long)blockIdx.x * dim, centre, n, dim);
+                again = !side && !centre && (centre = find_centre(x, n, dim, shared));
+            }
+        } else load_row(row, source + (long long)blockIdx.x * n, n);
         // Places are dear: a cloud whose slopes nobody asks for does without.
         if (PAIRS && (side ? y_slopes : x_slopes)) sort_on_chip<Placed>(row, nullptr, n, shared);
         else sort_on_chip<Numbers>(row, nullptr, n, shared);
@@ -66,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
         if (r * THREADS + threadIdx.x < n) total += cost(value[r], p);
-    double sum = block_sum(total, shared + TALK);
+    double sum = block_sum(total, shared + SCRATCH);
     if (threadIdx.x == 0) scores[blockIdx.x] = factor * sum / n;
 #if PAIRS
     // Slopes go to their places on chip, so that rows are written in order.

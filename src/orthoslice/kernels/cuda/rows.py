@@ -19,8 +19,14 @@ _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16
 _BUCKET_SHAPE = (512, 16)
 _RULED = 1024
 
+# Coordinates that a block moves to the origin.
+_MOVED = 1 << 13
+
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
+
+MOST_CENTRED = 8192
+"""Coordinates up to which the kernel that projects moves clouds to the origin: it has their centre on chip."""
 
 # Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
 # coordinates, directions at a time.
@@ -32,6 +38,7 @@ _PLAIN = Program(
         ("DIRECTIONS", _DIRECTIONS),
         ("PROJECTED", _PROJECTED),
         ("DEPTH", _DEPTH),
+        ("CENTRED", MOST_CENTRED),
         ("SIDE", _SIDE),
         ("GATHERED", _GATHERED),
     ),
@@ -42,14 +49,15 @@ _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
 _MATCH_ROWS = Kernel("match_rows", 6, "iifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
-_PICK_BORDERS = Kernel("pick_borders", 3, "ii")
-_DEAL_TILES = Kernel("deal_tiles", 6, "iii")
-_START_BUCKETS = Kernel("start_buckets", 2, "i")
-_SORT_BUCKETS = Kernel("sort_buckets", 3, "ii")
+_PICK_BORDERS = Kernel("pick_borders", 4, "ii")
+_DEAL_TILES = Kernel("deal_tiles", 8, "iii")
+_START_BUCKETS = Kernel("start_buckets", 4, "ii")
+_SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
 _PROJECT = Kernel("project", 6, "iiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiii")
 _ADD_UP = Kernel("add_up", 3, "i")
+_MOVE_CLOUDS = Kernel("move_clouds", 4, "iiiii")
 _FAR_CENTRE = Kernel("far_centre", 2, "ii")
 
 
@@ -65,6 +73,16 @@ class Shape(NamedTuple):
         """How many numbers a block sorts on chip."""
         return self.threads * self.items
 
+    @property
+    def padded(self) -> int:
+        """Words that as many numbers take on chip."""
+        return self.capacity + self.capacity // 32 + 1
+
+    @property
+    def digit_counts(self) -> int:
+        """Words for how often the digits of numbers occur: 16 bits for each of 256, in every warp."""
+        return self.threads // 32 * 128
+
     def bind(
         self, source: str, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
     ) -> Launch:
@@ -78,9 +96,9 @@ def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
     defines = [("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places))]
     if source == "buckets":
         defines.append(("RULED", _RULED))
-    padded = shape.capacity + shape.capacity // 32 + 1
-    # Keys and cells, each padded, and room to talk.
-    return Program(source, tuple(defines)), 2 * padded + 5 * (shape.threads // 32) + 1
+    # Keys and cells, scratch for what the threads of a block do together, and counts of digits.
+    scratch = 5 * (shape.threads // 32) + 1
+    return Program(source, tuple(defines)), 2 * shape.padded + scratch + shape.digit_counts
 
 
 # All of them are made here, so that what is compiled first can have the others compiled in the background.
@@ -122,35 +140,58 @@ class Sorted(NamedTuple):
 def sort_rows(rows: Any, places: bool) -> Sorted:
     """Sort every row of `rows (slices, n)`; equal numbers stay in order of their places."""
     rows = rows.contiguous()
-    n = rows.shape[1]
-    if n > longest_on_chip(rows.get_device()):
-        return _sort_long_rows(rows, places)
-    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
-    sorting(rows.get_device(), rows.shape[0], n, places)(rows, keys, order)
-    return Sorted(keys, order)
-
-
-def _sort_long_rows(rows: Any, places: bool) -> Sorted:
     slices, n = rows.shape
-    buckets = -(-n // BUCKET)
-    shape = Shape(*_BUCKET_SHAPE, places)
-    tiles = -(-n // shape.capacity)
-    borders = empty(rows, (slices, max(buckets - 1, 1)), "int32")
-    reached = empty(rows, (slices, _RULED), "int32")
-    cursors = rows.new_zeros((slices, buckets), dtype=borders.dtype)
-    starts = empty(rows, (slices, buckets), "int32")
-    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
     device = rows.get_device()
-    pick = shape._replace(places=False).bind("buckets", _PICK_BORDERS, device, slices, n, buckets)
-    # Dealing needs the ruler's table, and borders, counts and shifts of the buckets.
-    sizes, extra_words = (n, tiles, buckets), _RULED + 3 * buckets
-    deal = shape.bind("buckets", _DEAL_TILES, device, slices * tiles, *sizes, extra_words=extra_words)
-    pick(rows, borders, reached)
-    deal(rows, borders, reached, cursors, None, None)
-    shape.bind("buckets", _START_BUCKETS, device, slices, buckets)(cursors, starts)
-    deal(rows, borders, reached, cursors, keys, order)
-    shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)(keys, order, starts)
+    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
+    sort = sorting_long_rows if n > longest_on_chip(device) else sorting
+    sort(device, slices, n, places)(rows, keys, order)
     return Sorted(keys, order)
+
+
+class LongSort:
+    """Sorts `slices` rows of n numbers that do not fit on a chip."""
+
+    def __init__(self, device: int, slices: int, n: int, places: bool) -> None:
+        buckets, shape = -(-n // BUCKET), Shape(*_BUCKET_SHAPE, places)
+        tiles = -(-n // shape.capacity)
+        pick = shape._replace(places=False)
+        words, grid = _words_to_deal(shape, buckets), slices * tiles
+        self._pick = pick.bind("buckets", _PICK_BORDERS, device, slices, n, buckets)
+        self._deal = shape.bind("buckets", _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
+        self._start = shape.bind("buckets", _START_BUCKETS, device, slices, tiles, buckets)
+        self._sort = shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)
+        # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
+        # and where they begin; and counts of every tile, which are looked at where places matter.
+        per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, 2 * buckets * tiles if places else 0)
+        self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
+        self._words = slices * sum(per_row)
+
+    def __call__(self, rows: Any, keys: Any, order: Any) -> None:
+        """Takes contiguous rows; then room for them in order, and for their places or None."""
+        # One piece of memory for all: asking for it takes longer than cutting it.
+        room = empty(rows, (self._words,), "int32")
+        start = room.data_ptr()
+        borders, reached, cursors, starts, tile_counts = (start + offset for offset in self._offsets)
+        self._pick(rows, borders, reached, cursors)
+        self._deal(rows, borders, reached, cursors, tile_counts, starts, None, None)
+        self._start(borders, cursors, tile_counts, starts)
+        self._deal(rows, borders, reached, cursors, tile_counts, starts, keys, order)
+        self._sort(keys, order, borders, starts)
+
+
+@functools.lru_cache(maxsize=256)
+def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort:
+    """As :func:`sorting`, for rows that do not fit on a chip."""
+    return LongSort(device, slices, n, places)
+
+
+def _words_to_deal(shape: Shape, buckets: int) -> int:
+    """Shared memory beside that for sorting: shifts of buckets, and what does not fit there of the rest.
+
+    Borders and table lie where keys will, and counts of buckets where those of digits will.
+    """
+    beyond_keys = max(0, _RULED + buckets - 2 * shape.padded)
+    return 2 * buckets + beyond_keys + max(0, 2 * buckets - shape.digit_counts)
 
 
 class Matched(NamedTuple):
@@ -205,7 +246,10 @@ def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> M
 @functools.lru_cache(maxsize=1024)
 def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
     """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
-    return _shape(n, with_slopes).bind("rows", _MATCH_ROWS, device, slices, n, dim, p, factor)
+    # The centre of the clouds, at a multiple of 16 bytes.
+    extra_words = dim + 3
+    shape = _shape(n, with_slopes)
+    return shape.bind("rows", _MATCH_ROWS, device, slices, n, dim, p, factor, extra_words=extra_words)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -218,7 +262,8 @@ def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
 def projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
     """Takes x, y, theta, and None or the order (2, n) to read them in; then room for both projections."""
     tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
-    return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES)
+    centre_bytes = 4 * -(-dim // _DEPTH) * _DEPTH if dim <= MOST_CENTRED else 0
+    return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES + centre_bytes)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -270,6 +315,16 @@ def add_up(scores: Any, step: Any = None) -> Any:
     out = empty(scores, (), "float32")
     adding(scores.get_device(), scores.shape[0])(scores, out, step)
     return out
+
+
+def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
+    """Copies of contiguous clouds `(n, dim)`, `(m, dim)`, moved to the origin where `like` is far from it."""
+    (n, dim), m = x.shape, y.shape[0]
+    out = x.new_empty((n + m, dim))
+    lines = -(-_MOVED // dim)
+    sizes = n, m, like.shape[0], dim, lines
+    _bind_plain(_MOVE_CLOUDS, x.get_device(), -(-n // lines) - (-m // lines), *sizes)(x, y, like, out)
+    return out[:n], out[n:]
 
 
 def far_centre(points: Any) -> Any:
