@@ -138,7 +138,7 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
         factor = share**2 / (1 - 2 * share)
         weight = xp.asarray(factor, dtype=means.dtype, device=device(means))
         weighted = xp.reshape(weight, (-1, *(1,) * (means.ndim - 1))) * away * away
-        spread = xp.sum(weighted, axis=0) / (1 + factor.sum())
+        spread = xp.sum(weighted, axis=0) / (1 + float(factor.sum()))
     whole = np.flatnonzero(layout.unit_rows == layout.unit_rows.max())
     if len(whole) < units:
         means = xp.take(means, xp.asarray(whole, device=device(means)), axis=0)

@@ -18,12 +18,16 @@ from orthoslice.arrays import (
     device,
     is_readable,
     is_traced,
+    is_widened,
     library,
     namespace,
     to_numpy,
     wide_float,
 )
 from orthoslice.frames import check_row_labels, is_frame, match_columns, read_column, read_frame
+
+# Coordinates that are widened, moved or read from a file at a time.
+_PIECE_ITEMS = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,10 @@ class Cloud:
     rounding: Array | None = None
     """How far off the projection of each point may be, where ties count: see
     :func:`orthoslice.orders.ready_for_ties`."""
+    origin: Array | None = None
+    """Taken off the points when they are projected, where they are too many to be moved all at once."""
+    order: Array | None = None
+    """The order in which their projections are given, where they are too many to be put in order."""
 
     @property
     def n(self) -> int:
@@ -56,6 +64,37 @@ class Cloud:
     @property
     def dtype(self) -> DType:
         return self.points.dtype
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the points lie in a file, perhaps larger than memory: they are read in pieces."""
+        # Copies of a map have its type, but no file behind them.
+        return getattr(self.points, "_mmap", None) is not None
+
+    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
+        """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
+
+        With `widely`, in the widest type at hand, which must be that of the directions. Where the order of
+        projections decides, float32 has too few digits: it exchanges neighbours.
+        """
+        xp, points = namespace(self.points), self.points
+        widens = widely and is_widened(points)
+        if not self.is_mapped and not (widens and isinstance(points, np.ndarray)):
+            return directions.project(xp.astype(points, wide_float(points)) if widens else points, rows)
+        flat = points if self.is_mapped else points.reshape(-1, self.dim)
+        # A few points at a time, as a cache holds them.
+        step = max(1, _PIECE_ITEMS // self.dim)
+        projected = None
+        for first in range(0, len(flat), step):
+            part = slice(first, first + step)
+            piece = np.asarray(flat[part] if self.order is None else flat[self.order[part]])
+            piece = piece.astype(np.float64) if widens else piece
+            found = directions.project(piece if self.origin is None else piece - self.origin, rows)
+            if projected is None:
+                projected = np.empty((found.shape[0], len(flat)), dtype=found.dtype)
+            projected[:, part] = found
+        assert projected is not None
+        return projected.reshape(-1, *points.shape[:-1])
 
 
 def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
@@ -393,6 +432,8 @@ def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array
             f"The leading axes of `{name}` and `{name}_weights` must broadcast; "
             f"got shapes {tuple(points.shape)} and {tuple(weights.shape)}."
         ) from None
+    if batch == tuple(points.shape[:-2]) == tuple(weights.shape[:-1]):
+        return points, weights
     return (
         xp.broadcast_to(points, (*batch, *points.shape[-2:])),
         xp.broadcast_to(weights, (*batch, weights.shape[-1])),

@@ -107,6 +107,8 @@ def centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
         return x, y
     axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     centre = far_centre(x.points, axis)
+    if x.is_mapped or y.is_mapped:
+        return replace(x, origin=centre), replace(y, origin=centre)
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
 
 

@@ -22,7 +22,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import rescaled, unit_scale
-from orthoslice.directions.base import DenseDirections, project_widely, projection_dtype
+from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.options import check_direction, check_p
 from orthoslice.orders import gather_points, order_points, ready_for_ties, stable_order
@@ -307,10 +307,11 @@ def induced_coupling(
     xp = namespace(cloud_x.points)
     row = check_direction(direction, cloud_x)
     theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))
-    orders, sorted_clouds = zip(*(ready_for_ties(c) for c in (cloud_x, cloud_y)), strict=True)
-    px, py = (project_widely(theta, detach(c.points), slice(0, 1)) for c in sorted_clouds)
-    pairs = couple(px, py, *sorted_clouds)
+    ready = [ready_for_ties(replace(c, points=detach(c.points))) for c in (cloud_x, cloud_y)]
+    px, py = (c.project(theta, slice(0, 1), widely=True) for _, c in ready)
+    pairs = couple(px, py, ready[0][1], ready[1][1])
     pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))
+    orders = [c.order if order is None else order for order, c in ready]
     ix, iy = (xp.take(o, i[0, :]) for o, i in zip(orders, (pairs.ix, pairs.iy), strict=True))
     mass = xp.broadcast_to(pairs.mass if pairs.mass.ndim == 1 else pairs.mass[0, :], ix.shape)
     if is_readable(mass):

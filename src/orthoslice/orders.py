@@ -113,18 +113,23 @@ def canonical_order(cloud: Cloud) -> Array:
     return order if by_weight is None else xp.take_along_axis(by_weight, order, axis=-1)
 
 
-def in_canonical_order(cloud: Cloud) -> tuple[Array, Cloud]:
-    """The canonical order of a cloud, and the cloud in that order."""
+def in_canonical_order(cloud: Cloud) -> tuple[Array | None, Cloud]:
+    """The canonical order of a cloud, and the cloud in that order.
+
+    Points in a file stay where they are: their cloud gives projections in that order, and there is nothing to
+    put back. Equal points of theirs are not told apart by weights.
+    """
     xp = namespace(cloud.points)
-    order = canonical_order(cloud)
-    points = gather_points(cloud.points, order)
+    order = canonical_order(replace(cloud, weights=None) if cloud.is_mapped else cloud)
     weights = cloud.weights
     if weights is not None:
         weights = xp.take_along_axis(weights, order, axis=-1)
-    return order, Cloud(points, weights)
+    if cloud.is_mapped:
+        return None, replace(cloud, weights=weights, order=order)
+    return order, Cloud(gather_points(cloud.points, order), weights)
 
 
-def ready_for_ties(cloud: Cloud) -> tuple[Array, Cloud]:
+def ready_for_ties(cloud: Cloud) -> tuple[Array | None, Cloud]:
     """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
 
     A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
@@ -132,15 +137,26 @@ def ready_for_ties(cloud: Cloud) -> tuple[Array, Cloud]:
     equal: there only equal numbers tie.
     """
     order, cloud = in_canonical_order(cloud)
-    xp, points = namespace(cloud.points), detach(cloud.points)
-    dtype = projection_dtype(points)
-    if dtype != xp.float64:
+    if projection_dtype(cloud.points) != namespace(cloud.points).float64:
         return order, cloud
-    largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), dtype)
+    lengths = cloud.project(_Lengths(), slice(0, 1))[0] if cloud.is_mapped else _lengths(detach(cloud.points))
+    return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * lengths)
+
+
+def _lengths(points: Array) -> Array:
+    """Euclidean lengths of points `(..., n, dim)`, in float64."""
+    xp = namespace(points)
+    largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), xp.float64)
     # Coordinates may be of a size whose square has no place in the type.
     unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))
-    length = largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
-    return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * length)
+    return largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
+
+
+class _Lengths:
+    """Lengths of points, asked for in the way of directions: a few points at a time."""
+
+    def project(self, points: Array, rows: slice) -> Array:
+        return _lengths(points)[None, :]
 
 
 def gather_points(points: Array, index: Array) -> Array:

@@ -13,12 +13,12 @@ from typing import ClassVar
 from orthoslice.arrays import DType, Wanted
 from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Scored
-from orthoslice.costs.lines import sliced_scores, sorted_slopes
+from orthoslice.costs.lines import sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.costs.pools import mean_power, mean_shortening, price_in_pool
 from orthoslice.costs.space import price_in_space
 from orthoslice.costs.weighted import price_on_lines, weighted_slopes
 from orthoslice.coupling import Pairs, couple
-from orthoslice.directions.base import project_widely, projection_dtype
+from orthoslice.directions.base import projection_dtype
 
 POOL_ROWS = 32
 """Directions that price each other in `pooled`: enough to average the noise, few enough to be quick."""
@@ -55,9 +55,12 @@ class Sliced(Score):
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         uniform = x.weights is None and y.weights is None
         if uniform and not any(wanted):
-            scores = sliced_scores(x.points, y.points, directions, draw.rows, p)
+            if x.is_mapped or y.is_mapped:
+                scores = sorted_scores(*(c.project(directions, draw.rows) for c in (x, y)), p)
+            else:
+                scores = sliced_scores(x.points, y.points, directions, draw.rows, p)
             return Scored(scores if factor == 1 else factor * scores)
-        px, py = (directions.project(c.points, draw.rows) for c in (x, y))
+        px, py = (c.project(directions, draw.rows) for c in (x, y))
         if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)
             by_weights = ()
@@ -88,7 +91,7 @@ class Independent(Score):
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         assert draw.partner is not None
         pairs = _coupled(x, y, draw)
-        qx, qy = (project_widely(draw.partner, c.points, draw.rows) for c in (x, y))
+        qx, qy = (c.project(draw.partner, draw.rows, widely=True) for c in (x, y))
         factor = 1 / mean_power(draw.partner.ambient_dim, p)
         return Scored(*price_on_lines(x, y, p, pairs, qx, qy, draw, draw.partner, factor, wanted))
 
@@ -148,5 +151,9 @@ COSTS: dict[str, Score] = {
 
 def _coupled(x: Cloud, y: Cloud, draw: Draw) -> Pairs:
     """The couplings that the directions of a pass induce."""
-    px, py = (project_widely(draw.directions, c.points, draw.rows) for c in (x, y))
-    return couple(px, py, x, y, draw.other_side)
+    px, py = (c.project(draw.directions, draw.rows, widely=True) for c in (x, y))
+    pairs = couple(px, py, x, y, draw.other_side)
+    if x.order is None and y.order is None:
+        return pairs
+    ix, iy = (i if c.order is None else c.order[i] for c, i in ((x, pairs.ix), (y, pairs.iy)))
+    return pairs._replace(ix=ix, iy=iy)

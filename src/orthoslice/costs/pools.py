@@ -10,7 +10,6 @@ from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.costs.weighted import weight_gradients
 from orthoslice.coupling import Pairs
-from orthoslice.directions.base import project_widely
 
 
 def mean_power(dim: int, p: float) -> float:
@@ -48,7 +47,7 @@ def price_in_pool(
     costs, gradients = None, ()
     for first in range(0, draw.n_rows, draw.chunk_rows):
         rows = slice(first, min(first + draw.chunk_rows, draw.n_rows))
-        qx, qy = (project_widely(draw.directions, c.points, rows) for c in (x, y))
+        qx, qy = (c.project(draw.directions, rows, widely=True) for c in (x, y))
         slopes, (part,) = map_sum(step, (qx, qy, share[rows, :]), 1)
         costs = part if costs is None else costs + part
         if moves:

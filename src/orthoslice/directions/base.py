@@ -25,9 +25,6 @@ from orthoslice.kernels.cuda.products import product
 
 DEFAULT_BLOCKS = 8
 
-# Coordinates that are widened at a time.
-_WIDENED_ITEMS = 1 << 17
-
 
 class Directions(abc.ABC):
     """Rows `theta (slices, dim)`, perhaps never formed.
@@ -69,32 +66,8 @@ class DenseDirections(Directions):
         return xp.reshape(product(flat.T, theta), (*slopes.shape[1:], self.dim))
 
 
-def project_widely(directions: Directions, points: Array, rows: Any) -> Array:
-    """Project in the widest type at hand, whatever that of the points: `(slices, ..., n)`.
-
-    Where the order of projections decides, float32 has too few digits: it exchanges neighbours. The directions
-    must be of that type (:func:`projection_dtype`). A few points at a time are widened, as a cache holds them.
-    """
-    if not is_widened(points):
-        return directions.project(points, rows)
-    xp, wide = namespace(points), wide_float(points)
-    if not isinstance(points, np.ndarray):
-        return directions.project(xp.astype(points, wide), rows)
-    flat = points.reshape(-1, directions.dim)
-    step = max(1, _WIDENED_ITEMS // directions.dim)
-    if len(flat) <= step:
-        return directions.project(points.astype(wide), rows)
-    parts = (directions.project(flat[k : k + step].astype(wide), rows) for k in range(0, len(flat), step))
-    first = next(parts)
-    projected = np.empty((first.shape[0], len(flat)))
-    projected[:, :step] = first
-    for k, part in enumerate(parts, start=1):
-        projected[:, k * step : (k + 1) * step] = part
-    return projected.reshape(first.shape[0], *points.shape[:-1])
-
-
 def projection_dtype(points: Array) -> DType:
-    """The type of directions for :func:`project_widely`."""
+    """The type of directions where the order of projections decides: the widest at hand."""
     return wide_float(points) if is_widened(points) else points.dtype
 
 

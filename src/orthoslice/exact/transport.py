@@ -165,6 +165,7 @@ def _solve(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
 def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     """The points that weigh something, in canonical order."""
     order, cloud = in_canonical_order(cloud)
+    assert order is not None, "clouds on the host are arrays, not files"
     if cloud.weights is None:
         return order, cloud
     at = np.flatnonzero(cloud.weights)
