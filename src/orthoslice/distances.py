@@ -21,6 +21,7 @@ from orthoslice.options import (
     check_tolerance,
 )
 from orthoslice.result import Estimate
+from orthoslice.scaling import is_scaled_on_device
 from orthoslice.scores import COSTS, Score, Sliced
 from orthoslice.threads import default_workers
 
@@ -211,7 +212,7 @@ def estimate_distance(
         atol=atol,
         progress=given.progress,
         control=control,
-        fit=is_readable(x.points) and is_readable(y.points),
+        fit=not is_scaled_on_device(x, y),
     )
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer

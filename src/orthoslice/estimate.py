@@ -70,7 +70,7 @@ class Request:
     progress: bool
     control: Control | None
     fit: bool
-    """Whether the clouds could be looked at and were scaled as they need; if not, the device does that."""
+    """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
     steady: bool = False
     """As in :class:`Passes`."""
 

@@ -1,4 +1,4 @@
-"""Scaling by powers of two that are worked out where the clouds are: in a compiled program, on an accelerator.
+"""Scaling by powers of two that are worked out where the clouds are: in a compiled program of JAX.
 
 :func:`orthoslice.conditioning.unit_scale` looks at the clouds and scales them on the host. Where that would
 mean to wait, or is impossible, the device finds the exponent of the largest coordinate and looks up what to
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, constant, detach, namespace
+from orthoslice.arrays import Array, constant, detach, is_readable, library, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import exponents_at_hand
 
@@ -23,6 +23,15 @@ _ROOM = 9
 # Factors 2**exponent that a number is multiplied by in turn: together they reach from one end of the range
 # to the other, and none of them leaves it.
 _STEPS = 3
+
+
+def is_scaled_on_device(x: Cloud, y: Cloud) -> bool:
+    """Whether these clouds are scaled where they are: those of JAX that cannot be looked at.
+
+    A compiled program does it along with what it does anyway. Step by step, as torch works on a GPU, it would
+    take longer than the rest of a small problem.
+    """
+    return library(x.points) == "jax" and not (is_readable(x.points) and is_readable(y.points))
 
 
 def scale_on_device(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, Array, Array]:
