@@ -10,7 +10,7 @@ from helpers import bridge_torch
 
 import orthoslice as osl
 from orthoslice.cloud import Cloud
-from orthoslice.scaling import scale_on_device, times_two_to
+from orthoslice.conditioning import scale_on_device, times_two_to
 
 torch = pytest.importorskip("torch")
 

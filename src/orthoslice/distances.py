@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from orthoslice.arrays import RNG, is_readable, namespace, to_numpy
 from orthoslice.cloud import Cloud, make_clouds
-from orthoslice.conditioning import largest_coordinate, unit_scale, widened
+from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, unit_scale, widened
 from orthoslice.control import Control
 from orthoslice.directions.base import check_count
 from orthoslice.estimate import Request, estimate, plan_layout
@@ -21,7 +21,6 @@ from orthoslice.options import (
     check_tolerance,
 )
 from orthoslice.result import Estimate
-from orthoslice.scaling import is_scaled_on_device
 from orthoslice.scores import COSTS, Score, Sliced
 from orthoslice.threads import default_workers
 

@@ -31,7 +31,7 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred
+from orthoslice.conditioning import centred, scale_on_device
 from orthoslice.control import Control, Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
@@ -42,7 +42,6 @@ from orthoslice.options import check_sampler
 from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.result import Estimate, Subject, register_estimates, root
-from orthoslice.scaling import scale_on_device
 from orthoslice.scores import Score
 
 DEFAULT_CAP = 100_000

@@ -23,11 +23,10 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics, with_variance
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import rescaled
+from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
-from orthoslice.scaling import times_two_to
 from orthoslice.scores import Score
 from orthoslice.trust import doubts
 

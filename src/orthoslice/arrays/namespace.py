@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -119,21 +117,6 @@ def refuse_transformed(*tensors: Array) -> None:
 def is_captured(array: Array) -> bool:
     """Whether what is launched for a torch tensor goes into a CUDA graph; other arrays never do."""
     return bool(getattr(array, "is_cuda", False) and sys.modules["torch"].cuda.is_current_stream_capturing())
-
-
-def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashable, ...], like: Array) -> Array:
-    """The table `make(*arguments)` beside `like` and of its type; on an accelerator it is sent there once."""
-    if library(like) == "torch":
-        return _kept(make, arguments, like.dtype, like.device)
-    return namespace(like).asarray(make(*arguments), dtype=like.dtype, device=device(like))
-
-
-@functools.lru_cache(maxsize=256)
-def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Array:
-    torch = sys.modules["torch"]
-    # Whoever comes first may be in inference mode; those who follow need not be.
-    with torch.inference_mode(False):
-        return torch.as_tensor(make(*arguments), dtype=dtype, device=place)
 
 
 def wide_float(array: Array) -> DType:
