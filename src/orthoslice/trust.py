@@ -7,6 +7,7 @@ all of them may well have been missed (the chance is 5%), and the clouds tell wh
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -77,7 +78,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
 
     Nearly equal clouds keep one coupling on almost all directions, and a block of directions gives its cost
     almost without error. What remains are directions on which two points change places: about as many, of all
-    pairs of points, as the clouds are apart in units of their size.
+    pairs of points, as the clouds are apart in units of the distance within such a pair.
     """
     fewer, more = sorted((x.n, y.n))
     if fewer == 1:
@@ -85,11 +86,22 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     # Clouds that are nearly equal but for a shift are as rare in changes as without it. Only for p = 2 do
     # blocks give the cost of the shift without error; otherwise its own variation widens the interval.
     factor, shift = mean_power(x.dim, p), mean_gap(x, y) ** 2 if p == 2 else 0.0
-    random_pairs = factor * np.maximum(typical_cost(x, y, p) - shift, 0.0)
-    excess = np.maximum(scores.mean(axis=0) - factor * shift, 0.0)
-    apart = (excess / np.where(random_pairs > 0, random_pairs, 1.0)) ** (1 / p)
-    changes = scores.shape[0] * (fewer - 1) * more * apart
-    return np.where(changes < _ENOUGH_CHANGES, scores.max(axis=0), 0.0)
+    apart = np.maximum(scores.mean(axis=0) / factor - shift, 0.0) ** (1 / p)
+    distance = _typical_distance(x)
+    changes = scores.shape[0] * (fewer - 1) * more * apart / np.where(distance > 0, distance, 1.0)
+    return np.where((changes < _ENOUGH_CHANGES) & (distance > 0), scores.max(axis=0), 0.0)
+
+
+def _typical_distance(cloud: Cloud) -> Table:
+    """The median distance of two different points of a cloud, `(...)`; 0 where there are none."""
+    rng = np.random.default_rng(0)
+    ends = [_some_points(cloud, rng)[0] for _ in range(2)]
+    lengths = np.linalg.norm(ends[0] - ends[1], axis=-1)
+    lengths[lengths == 0] = np.nan
+    with warnings.catch_warnings():
+        # A cloud of equal points.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nan_to_num(np.nanmedian(lengths, axis=-1)))
 
 
 def _is_heavy(dim: int, p: float, scores: Table) -> Table:
