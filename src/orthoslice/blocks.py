@@ -80,7 +80,22 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
         return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
     cut = (units - 1) * layout.unit_rows
     whole = xp.reshape(scores[:cut, ...], (units - 1, layout.unit_rows, *scores.shape[1:]))
-    whole_means, last_mean = xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0)
+    return _from_means(mean, xp.mean(whole, axis=1), xp.mean(scores[cut:, ...], axis=0), layout)
+
+
+def unit_statistics(means: Array, layout: Layout) -> Statistics:
+    """As :func:`statistics`, from the means of the units, `(n_units, ...)`, which say all it needs."""
+    xp = namespace(means)
+    if layout.n_units == 1:
+        mean = means[0, ...]
+        return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
+    rows = layout.unit_rows * xp.sum(means[:-1, ...], axis=0) + layout.last_rows * means[-1, ...]
+    return _from_means(rows / layout.n_directions, means[:-1, ...], means[-1, ...], layout)
+
+
+def _from_means(mean: Array, whole_means: Array, last_mean: Array, layout: Layout) -> Statistics:
+    xp = namespace(mean)
+    n, units = layout.n_directions, layout.n_units
     w, last = layout.unit_rows / n, layout.last_rows / n
     if max(w, last) >= 0.5:
         # Only the last unit can be longer, and a half or more for the others leaves room for only one of them.

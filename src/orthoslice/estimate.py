@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +36,7 @@ from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
+from orthoslice.progress import progress_bar
 from orthoslice.result import Estimate, Subject, register_estimates, root
 from orthoslice.scaling import scale_on_device
 from orthoslice.scores import Score
@@ -200,7 +199,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     parts: list[Array] = []
     totals: tuple[Array, ...] = ()
     done = 0
-    with _progress(request) as advance:
+    with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         passes = Passes(
             score=request.score,
             sampler=request.sampler,
@@ -298,16 +297,3 @@ def _meets_tolerance(
     return bool(np.all(width <= allowed)) and bool(
         np.all(subject.doubts(scores, found, layout, looks, exponent) == "")
     )
-
-
-@contextlib.contextmanager
-def _progress(request: Request) -> Iterator[Callable[[int], None]]:
-    if not request.progress:
-        yield lambda rows: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("directions", total=request.layout.n_directions)
-        yield lambda rows: bar.advance(task, rows)

@@ -84,7 +84,7 @@ class Passes:
         if traced and self.layout.unit_blocks > 1:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
             chunk = max(chunk, self.layout.unit_rows, self.layout.last_rows)
-        tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk))
+        tasks = list(cut_units(self.layout, first_unit, stop_unit, chunk))
         if traced:
             return self._run_traced(tasks, chunk)
         parts: list[Array] = []
@@ -198,7 +198,7 @@ class Passes:
         return -(-rows // pieces)
 
 
-def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:
+def cut_units(layout: Layout, first_unit: int, stop_unit: int, chunk: int) -> Iterator[Task]:
     """Cut units into passes of at most `chunk` rows, or of one row where not even that fits."""
     unit, n_units = layout.unit_rows, layout.n_units
     at_once = max(1, chunk // unit) if layout.unit_blocks == 1 else 1
