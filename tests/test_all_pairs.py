@@ -200,6 +200,13 @@ def test_refused_options() -> None:
         osl.pairwise(3)
 
 
+def test_powers_that_vanish_are_refused(rng: np.random.Generator) -> None:
+    clouds = ragged(rng, (20, 30))
+    with pytest.raises(OverflowError, match="`p` is too high for these clouds"):
+        osl.pairwise(clouds, p=2000)
+    assert osl.pairwise([np.ones((5, 2)), np.ones((5, 2))], p=2000).distance[0, 1] == 0
+
+
 def test_repr() -> None:
     found = osl.pairwise({"a": np.zeros((3, 2)), "b": np.full((2, 2), 3.0), "c": np.zeros((3, 2))}, p=1, rng=0)
     assert repr(found).startswith("Pairwise(SW_1 of 3 pairs of 3 clouds, from 0 to ")

@@ -67,7 +67,8 @@ def test_null_distribution_is_that_of_permuted_labels(score: str, p: float, desi
 
 def test_pvalue_is_that_of_all_permutations() -> None:
     """Within 4.5 Monte Carlo standard errors: a false alarm once in 150,000 seeds."""
-    x, y = np.random.default_rng(1).normal(size=(2, 4, 2)) + [[[0]], [[0.7]]]
+    x, y = np.random.default_rng(1).normal(size=(2, 4, 2))
+    y = y + 0.7
     pooled, theta = np.concatenate([x, y]), np.eye(2)
     everyone = []
     for chosen in itertools.combinations(range(8), 4):
@@ -191,9 +192,7 @@ def test_memory_is_kept_within(rng: np.random.Generator) -> None:
 
     def peak(memory: int, n_directions: int) -> int:
         tracemalloc.start()
-        osl.two_sample_test(
-            x, y, n_directions=n_directions, n_permutations=63, memory=memory, workers=1, rng=0
-        )
+        osl.two_sample_test(x, y, n_directions=n_directions, n_permutations=63, memory=memory, workers=1, rng=0)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
@@ -246,8 +245,8 @@ def test_power(rng: np.random.Generator) -> None:
 def test_repr_reads_as_a_sentence(samples: Any) -> None:
     told = repr(osl.two_sample_test(*samples, rng=1, groups=np.r_[np.arange(40) % 31, np.arange(31)]))
     assert re.fullmatch(
-        r"TwoSampleResult\(SW_1 of 40 and 31 points is 0\.\d+; \d+ of 999 permutations of labels within 31 groups "
-        r"reach it: p = [\d.]+ \+- [\d.e-]+ \(Monte Carlo error\); "
+        r"TwoSampleResult\(SW_1 of 40 and 31 points is 0\.\d+; \d+ of 999 permutations of labels within 31 "
+        r"groups reach it: p = [\d.]+ \+- [\d.e-]+ \(Monte Carlo error\); "
         r"directions=Orthogonal\(\), n_directions=130, rng=1\)",
         told,
     )
@@ -266,13 +265,19 @@ def test_arrays_of_other_libraries(backend: Any, samples: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"x_weights": np.full(40, 1 / 40)}, "`x_weights` must be None: points of different weight cannot change"),
+        (
+            {"x_weights": np.full(40, 1 / 40)},
+            "`x_weights` must be None: points of different weight cannot change",
+        ),
         ({"y_weights": np.full(31, 1 / 31)}, "`y_weights` must be None"),
         ({"p": 0.5}, "`p` must be at least 1"),
         ({"score": "max"}, "`score` must be 'sliced' or 'projected'; got 'max'"),
         ({"n_permutations": 0}, "`n_permutations` must be at least 1; got 0"),
         ({"directions": "best"}, "`directions` must be one of"),
-        ({"groups": range(70)}, r"an array \(71,\), or a pair of arrays \(40,\) and \(31,\); got `groups` of shape \(70,\)"),
+        (
+            {"groups": range(70)},
+            r"an array \(71,\), or a pair of arrays \(40,\) and \(31,\); got `groups` of shape \(70,\)",
+        ),
         ({"groups": (range(31), range(40))}, r"got `groups\[0\]` of shape \(31,\)"),
         ({"groups": [None, *range(70)]}, "`groups` has none at row 0"),
         ({"groups": (np.full(40, np.nan), range(31))}, r"`groups\[0\]` has none at row 0"),
@@ -296,8 +301,16 @@ def test_directions_made_for_the_samples_are_refused(samples: Any) -> None:
         osl.two_sample_test(x[None], y[None])
 
 
+def test_powers_that_vanish_are_refused(samples: Any) -> None:
+    with pytest.raises(OverflowError, match="`p` is too high for these clouds"):
+        osl.two_sample_test(*samples, p=2000)
+    assert osl.two_sample_test(np.ones((5, 2)), np.ones((4, 2)), p=2000).pvalue == 1
+
+
 def test_groups_may_be_named(samples: Any) -> None:
     numbers = np.r_[np.arange(40) % 31, np.arange(31)]
     names = [f"subject {k}" for k in numbers]
-    first, second = (osl.two_sample_test(*samples, groups=g, rng=0, n_permutations=99) for g in (numbers, names))
+    first, second = (
+        osl.two_sample_test(*samples, groups=g, rng=0, n_permutations=99) for g in (numbers, names)
+    )
     np.testing.assert_array_equal(first.null_distribution, second.null_distribution)

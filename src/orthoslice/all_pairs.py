@@ -19,7 +19,7 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
 from orthoslice.directions.stratified import Stratified
-from orthoslice.estimate import plan_layout
+from orthoslice.estimate import check_underflow, plan_layout
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
@@ -212,6 +212,7 @@ def pairwise(
     pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
     factor = 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
     found = unit_statistics(factor * _unit_means(job, pieces, progress), layout)
+    _check_values(job, found.mean)
     return Pairwise(
         p=p,
         labels=labels,
@@ -304,6 +305,14 @@ def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
     """The layout with as many blocks to an independent unit as keep the means of units within the memory."""
     most = max(DEFAULT_BLOCKS, memory // 4 // (4 * clouds * (clouds - 1)))
     return Layout(layout.n_directions, layout.block_rows, -(-layout.n_blocks // most))
+
+
+def _check_values(job: Job, values: Table) -> None:
+    """Refuse powers so high that costs of clouds that differ vanish."""
+    i, j = np.triu_indices(len(job.starts) - 1, 1)
+    for pair in np.flatnonzero(values < np.finfo(job.points.dtype).eps):
+        x, y = (Cloud(job.points[job.starts[k] : job.starts[k + 1]]) for k in (i[pair], j[pair]))
+        check_underflow(job.p, x, y, values[pair : pair + 1])
 
 
 def _unit_means(job: Job, pieces: Iterator[Piece], progress: bool) -> Table:

@@ -225,7 +225,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     scores = concat_rows(parts)
     value = xp.sum(scores, axis=0) / scores.shape[0] + _nan_where_unsound(request, x, y)
     if is_readable(value):
-        _check_underflow(request, x, y, scores)
+        check_underflow(request.p, x, y, scores)
     else:
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
@@ -252,17 +252,17 @@ def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
     return spoil
 
 
-def _check_underflow(request: Request, x: Cloud, y: Cloud, scores: Array) -> None:
+def check_underflow(p: float, x: Cloud, y: Cloud, scores: Array) -> None:
     """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
     info = namespace(x.points).finfo(x.dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
-    if request.p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).mean(axis=0).min()) > tiny / eps:
+    if p * math.log(eps) > math.log(tiny) or float(to_numpy(scores).mean(axis=0).min()) > tiny / eps:
         return
     first, second = (to_numpy(in_canonical_order(c)[1].points) for c in (x, y))
     if np.array_equal(first, second):
         return
     raise OverflowError(
-        f"`p` is too high for these clouds: |x - y|^{request.p:g} underflows in {x.dtype}. "
+        f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {x.dtype}. "
         "Pass float64 if that is not what it is, or a smaller `p`."
     )
 

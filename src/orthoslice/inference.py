@@ -18,7 +18,7 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
-from orthoslice.estimate import plan_layout
+from orthoslice.estimate import check_underflow, plan_layout
 from orthoslice.kernels import LABELLINGS
 from orthoslice.labels import (
     Exchange,
@@ -162,7 +162,9 @@ def two_sample_test(
     p
         The power, at least 1. Higher powers look more at the tails.
     score
-        ``"sliced"``, or ``"projected"`` to test by PW_p, which takes O(dim) times as long.
+        ``"sliced"``, or ``"projected"`` to test by PW_p, which takes O(dim) times as long. Its level is exact
+        too, but **PW of two samples of one law is not small**, and may be less still where laws differ: some
+        differences, such as of scale, go unnoticed. Others, such as of correlation, are noticed more often.
     n_permutations
         How many. The smallest p-value there can be is ``1 / (n_permutations + 1)``.
     directions, n_directions
@@ -349,6 +351,9 @@ def _distances(job: Job, progress: bool) -> Table:
             for block, found in enumerate(ordered_map(blocks, min(job.workers, n_blocks))):
                 totals[block * LABELLINGS : block * LABELLINGS + len(found)] += found
                 advance(len(part.places))
+    # Costs of some labelling are more than nothing unless all points are equal.
+    one_point = Cloud(np.broadcast_to(job.pooled.points[:1], job.pooled.points.shape))
+    check_underflow(job.p, job.pooled, one_point, totals.max(keepdims=True) / job.layout.n_directions)
     ambient = job.sampler.ambient_dim(job.pooled.dim)
     factor = 1 / mean_shortening(job.pooled.dim, ambient, job.p) if job.score == "sliced" else 1.0
     return np.asarray((factor * totals / job.layout.n_directions) ** (1 / job.p))
