@@ -307,6 +307,18 @@ def test_powers_that_vanish_are_refused(samples: Any) -> None:
     assert osl.two_sample_test(np.ones((5, 2)), np.ones((4, 2)), p=2000).pvalue == 1
 
 
+def test_progress_goes_to_stderr(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    osl.two_sample_test(*samples, rng=0)
+    assert capsys.readouterr() == ("", "")
+    osl.two_sample_test(*samples, rng=0, progress=True)
+    osl.pairwise(samples, rng=0, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "permutations" in err
+    assert "directions" in err
+    assert err.count("100%") == 2
+
+
 def test_groups_may_be_named(samples: Any) -> None:
     numbers = np.r_[np.arange(40) % 31, np.arange(31)]
     names = [f"subject {k}" for k in numbers]

@@ -219,13 +219,7 @@ def two_sample_test(
     p = check_p(p)
     if not isinstance(score, str) or score not in ("sliced", "projected"):
         raise ValueError(f"`score` must be 'sliced' or 'projected'; got {score!r}.")
-    for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
-        if weights is not None:
-            raise ValueError(
-                f"`{name}` must be None: points of different weight cannot change places, so their labels "
-                "cannot be permuted. Draw points in proportion to their weights, or compare weighted clouds "
-                "with `osl.sliced_wasserstein`."
-            )
+    _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
     cloud_x, cloud_y = host_clouds("two_sample_test", x, y)
     exchange = _check_groups(groups, cloud_x.n, cloud_y.n)
@@ -235,14 +229,14 @@ def two_sample_test(
             "`directions` must not depend on who is x and who is y; got Stratified, which is made for the two "
             "clouds. Pass 'orthogonal' or another sampler."
         )
-    sampler, layout = plan_layout(
-        sampler, check_n_directions(n_directions, sampler), cloud_x.dim, Sliced(), p, adaptive=False
-    )
+    n_rows = check_n_directions(n_directions, sampler)
+    sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, Sliced(), p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    cloud_x, cloud_y = centred(cloud_x, cloud_y)
     pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
+    # After they are pooled: from here on nothing but the labels knows who is x and who is y.
+    pooled, _ = centred(pooled, pooled)
     job = Job(
         score=score,
         p=p,
@@ -298,6 +292,16 @@ class Ordered(NamedTuple):
     """Their projections, `(slices, points)`, where the score asks for them."""
     places: Table
     """Their units where it does, the points themselves where it does not: `(slices, points)` of uint32."""
+
+
+def _refuse_weights(**named: Any) -> None:
+    for name, weights in named.items():
+        if weights is not None:
+            raise ValueError(
+                f"`{name}` must be None: points of different weight cannot change places, so their labels "
+                "cannot be permuted. Draw points in proportion to their weights, or compare weighted clouds "
+                "with `osl.sliced_wasserstein`."
+            )
 
 
 def _check_groups(groups: Any, n: int, m: int) -> Exchange:
