@@ -1,4 +1,4 @@
-"""The paper's figures and numbers, computed again: ``python -m experiments NAME [--smoke]``.
+"""The paper's figures and numbers, again, and the power of a test: ``python -m experiments NAME [--smoke]``.
 
 One file a figure. Each has a frozen `Config`, a `SMOKE` config that takes seconds, `run(config)` that
 returns rows, `plot(rows)` and `check(rows)`.
@@ -9,5 +9,6 @@ NAMES = {
     "fig2_mse_scatter": "Figure 2: orthogonal against iid error on random problems",
     "table_2x2": "The two data sets in the proof of the 2x2 proposition, with the paper's numbers",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
+    "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }
 """Every experiment and what it shows."""

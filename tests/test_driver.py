@@ -52,7 +52,7 @@ def test_memory_and_workers_change_only_rounding(
 )
 def test_the_last_unit_goes_with_the_others(layout: Layout, chunk: int, sizes: list[int]) -> None:
     """Unless most of a block would be drawn in vain, or units price themselves."""
-    tasks = list(passes._tasks(layout, 0, layout.n_units, chunk))
+    tasks = list(passes.cut_units(layout, 0, layout.n_units, chunk))
     assert [t.n_rows for t in tasks] == sizes
     for task in tasks:
         assert task.n_blocks * task.block_rows >= task.drawn_rows >= task.row + task.n_rows
@@ -61,14 +61,14 @@ def test_the_last_unit_goes_with_the_others(layout: Layout, chunk: int, sizes: l
 def test_looks_are_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     """The first looks of an adaptive run are a small part of the cap, and still work for everybody."""
     chunks: list[tuple[int, int]] = []
-    cut = passes._tasks
+    cut = passes.cut_units
 
     def spy(layout: Layout, first: int, stop: int, chunk: int, extends: bool) -> Any:
         tasks = list(cut(layout, first, stop, chunk, extends))
         chunks.append((len(tasks), layout.rows_between(first, stop)))
         return iter(tasks)
 
-    monkeypatch.setattr(passes, "_tasks", spy)
+    monkeypatch.setattr(passes, "cut_units", spy)
     x, y = rng.normal(size=(2000, 16)), rng.normal(size=(2000, 16))
     osl.sliced_wasserstein(x, y, rtol=1e-9, n_directions=512, workers=2, rng=0)
     assert [rows for _, rows in chunks] == [128, 128, 256]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 # `pytest` alone, unlike `python -m pytest`, does not look for packages in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from experiments import NAMES, common, fig1_mse_map, fig2_mse_scatter, table_2x2
+from experiments import NAMES, common, fig1_mse_map, fig2_mse_scatter, power_two_sample, table_2x2
 from experiments.__main__ import app
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +36,9 @@ COLUMNS = {
     "conjecture_pw": [
         *("kind", "p", "m", "value", "mse_iid", "mse_orthogonal", "n_data_sets", "n_worse", "share_worse"),
         *("low", "high", "median_ratio", "worst_ratio"),
+    ],
+    "power_two_sample": [
+        *("problem", "effect", "method", "n_simulations", "n_rejected", "power", "low", "high"),
     ],
 }
 SUFFIXES = (".csv", ".json", ".png", ".svg")
@@ -175,6 +178,19 @@ def test_conjecture_fails_at_three_and_holds_at_two(smoke: Outcomes) -> None:
     searches = [row for row in rows if row["kind"] == "search"]
     assert all(row["n_worse"] == 0 for row in searches if row["m"] == 2)
     assert all(0 < row["low"] < row["share_worse"] < row["high"] < 1 for row in searches if row["m"] > 2)
+
+
+def test_kernel_tests_have_their_level_and_power() -> None:
+    # 200 tests at 5%: more than 24 rejections once in ten thousand seeds.
+    hits = dict.fromkeys(("MMD, median", "MMD, tuned", "energy"), 0)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, y = rng.standard_normal((2, 15, 3))
+        for method, pvalue in power_two_sample.kernel_pvalues(x, y, 39, rng).items():
+            hits[method] += pvalue <= 0.05
+    assert all(n <= 24 for n in hits.values())
+    # Negative control: a clear difference is noticed.
+    assert max(power_two_sample.kernel_pvalues(x, y + 3, 39, rng).values()) == 1 / 40
 
 
 def test_simulated_errors_agree_with_exact_ones() -> None:

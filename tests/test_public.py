@@ -77,6 +77,10 @@ def test_the_contract_is_there():
     options += ["memory", "workers", "progress"]
     assert list(inspect.signature(osl.sliced_wasserstein).parameters)[3:] == options
     assert list(inspect.signature(osl.projected_wasserstein).parameters)[3:] == ["cost", *options]
+    test = list(inspect.signature(osl.two_sample_test).parameters)
+    assert test[:3] == ["x", "y", "p"]
+    assert {"n_permutations", "groups", "directions", "n_directions", "rng", "memory", "workers"} <= set(test)
+    assert list(inspect.signature(osl.pairwise).parameters)[:3] == ["clouds", "method", "p"]
     assert {"IID", "Orthogonal", "HadamardRademacher"} <= set(SAMPLERS)
 
 

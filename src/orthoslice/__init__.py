@@ -4,10 +4,12 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from orthoslice import control, datasets, directions, exact
+from orthoslice.all_pairs import Pairwise, pairwise
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.exact import Transport, wasserstein
+from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.result import Estimate, UntrustedWarning
 
 __version__ = "0.1.0"
@@ -16,15 +18,19 @@ __all__ = [
     "Bounds",
     "Coupling",
     "Estimate",
+    "Pairwise",
     "Transport",
+    "TwoSampleResult",
     "UntrustedWarning",
     "control",
     "datasets",
     "directions",
     "exact",
     "induced_coupling",
+    "pairwise",
     "projected_wasserstein",
     "sliced_wasserstein",
+    "two_sample_test",
     "wasserstein",
     "wasserstein_bounds",
 ]

@@ -119,11 +119,25 @@ def statistics(scores: Array, layout: Layout) -> Statistics:
     bar: nothing can be learned from rows that may depend on each other.
     """
     xp = namespace(scores)
-    units = layout.n_units
     mean = xp.sum(scores, axis=0) / layout.n_directions
-    if units == 1:
+    if layout.n_units == 1:
         return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
-    means = unit_means(scores, layout)
+    return _from_means(mean, unit_means(scores, layout), layout)
+
+
+def unit_statistics(means: Array, layout: Layout) -> Statistics:
+    """As :func:`statistics`, from the means of the units, `(n_units, ...)`, which say all it needs."""
+    xp = namespace(means)
+    if layout.n_units == 1:
+        mean = means[0, ...]
+        return Statistics(mean, xp.full_like(mean, math.nan), xp.zeros_like(mean))
+    share = xp.asarray(layout.unit_rows / layout.n_directions, dtype=means.dtype, device=device(means))
+    mean = xp.sum(xp.reshape(share, (-1, *(1,) * (means.ndim - 1))) * means, axis=0)
+    return _from_means(mean, means, layout)
+
+
+def _from_means(mean: Array, means: Array, layout: Layout) -> Statistics:
+    xp, units = namespace(mean), layout.n_units
     share = layout.unit_rows / layout.n_directions
     largest = int(np.argmax(share))
     if share[largest] >= 0.5:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +39,7 @@ from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
 from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
 from orthoslice.passes import Passes
+from orthoslice.progress import progress_bar
 from orthoslice.result import Estimate, Subject, register_estimates, root
 from orthoslice.scores import Score
 
@@ -223,7 +222,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
             "`jax.lax.stop_gradient`)."
         )
-    with _progress(request) as advance:
+    with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         passes = Passes(
             score=request.score,
             sampler=request.sampler,
@@ -335,16 +334,3 @@ def _meets_tolerance(
     return bool(np.all(width <= allowed)) and bool(
         np.all(subject.doubts(scores, found, layout, looks, exponent) == "")
     )
-
-
-@contextlib.contextmanager
-def _progress(request: Request) -> Iterator[Callable[[int], None]]:
-    if not request.progress:
-        yield lambda rows: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("directions", total=request.layout.n_directions)
-        yield lambda rows: bar.advance(task, rows)

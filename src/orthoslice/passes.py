@@ -98,7 +98,7 @@ class Passes:
         if traced and self.layout.unit_blocks > 1:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
             chunk = max(chunk, int(self.layout.unit_rows.max()))
-        tasks = list(_tasks(self.layout, first_unit, stop_unit, chunk, self.sampler.extends))
+        tasks = list(cut_units(self.layout, first_unit, stop_unit, chunk, self.sampler.extends))
         table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
         if self.control is None:
             return Scored(table, totals)
@@ -229,7 +229,9 @@ class Passes:
         return -(-rows // pieces)
 
 
-def _tasks(layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True) -> Iterator[Task]:
+def cut_units(
+    layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True
+) -> Iterator[Task]:
     """Cut units into passes of at most `chunk` rows, or of one row where not even that fits.
 
     A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.

@@ -33,10 +33,11 @@ from orthoslice.arrays.operations import (
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, PRICES, STEPS, Stream, normals, signs
+from orthoslice.arrays.stream import DIRECTIONS, LABELS, PRICES, STEPS, Stream, normals, signs, threefry
 
 __all__ = [
     "DIRECTIONS",
+    "LABELS",
     "PRICES",
     "RNG",
     "STEPS",
@@ -72,6 +73,7 @@ __all__ = [
     "scatter_add",
     "signs",
     "stream_index",
+    "threefry",
     "to_numpy",
     "wide_float",
     "wide_int",

@@ -15,6 +15,9 @@ import numpy as np
 LONGEST_SIMD = 512
 LONGEST_COLUMN = 2500
 
+LABELLINGS = 64
+"""Labellings of a pooled sample that are drawn and priced together: each has its bit of a word."""
+
 # What one program of a GPU holds in its registers.
 LONGEST_TRANSFORM = 4096
 

@@ -75,7 +75,7 @@ def _score_columns(a: Any, b: Any, p: Any, scores: Any) -> None:
 def _cost_rows(a: Any, b: Any, p: Any, scores: Any) -> None:
     """Costs of the sorted rows of `a (slices, n)` against those of `b (slices, m)`."""
     for s in range(a.shape[0]):
-        scores[s] = _cost_row(a[s], b[s], p)
+        scores[s] = cost_row(a[s], b[s], p)
 
 
 @summing
@@ -94,7 +94,8 @@ def _cost_ranks(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _cost_row(a: Any, b: Any, p: Any) -> Any:
+def cost_row(a: Any, b: Any, p: Any) -> Any:
+    """What it costs to move the sorted points `a (n,)` onto `b (m,)`, by integer ranks where n and m differ."""
     n, m = a.size, b.size
     if n == m:
         return _cost_ranks(a, b, p) / n
@@ -129,7 +130,7 @@ def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any) -> None:
     for s in range(a.shape[0]):
         row_a = _sorted_row(a[s], work_a, spare_a, starts_a).view(floats.dtype)
         row_b = _sorted_row(b[s], work_b, spare_b, starts_b).view(floats.dtype)
-        scores[s] = _cost_row(row_a, row_b, p)
+        scores[s] = cost_row(row_a, row_b, p)
 
 
 @compiled

@@ -1,0 +1,382 @@
+"""Distances between all pairs of many clouds, each of which is projected and sorted once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays import RNG, Operation, is_traced, resolve_rng, to_numpy
+from orthoslice.blocks import Layout, Statistics, unit_statistics
+from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.conditioning import centred, rescaled, unit_scale
+from orthoslice.costs.lines import sorted_scores
+from orthoslice.costs.pools import mean_shortening
+from orthoslice.directions import Sampler
+from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
+from orthoslice.directions.stratified import Stratified
+from orthoslice.estimate import plan_layout
+from orthoslice.kernels import rows_refusal
+from orthoslice.labels import Table
+from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
+from orthoslice.progress import progress_bar
+from orthoslice.result import root
+from orthoslice.scores import Sliced
+from orthoslice.sweeps import Piece, check_underflow, sweep_directions
+from orthoslice.threads import default_workers, ordered_map
+
+# Larger pieces fall out of the processor's caches and are slower, not faster.
+_CACHED_BYTES = 4_000_000
+
+QUANTITIES = ("distance", "distance_stderr", "value", "stderr")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairwise:
+    """Distances between all pairs of clouds, with error bars.
+
+    Attributes
+    ----------
+    labels
+        The names of the clouds, in the order of rows and columns.
+    value, distance
+        SW_p^p and SW_p of every pair, `(clouds, clouds)`: symmetric, with 0 on the diagonal.
+    stderr, distance_stderr
+        Their standard errors over the choice of directions; NaN where there is only one independent block. All
+        pairs share the directions, so their errors are not independent of each other.
+    n_directions, n_blocks
+        How many directions were used, in how many independent blocks.
+    directions, seed
+        ``directions=result.directions, n_directions=result.n_directions, rng=result.seed`` repeats it.
+    """
+
+    p: float
+    labels: list[Hashable]
+    n_directions: int
+    n_blocks: int
+    directions: Sampler
+    seed: int | None
+    _pairs: Statistics
+    """Of the pairs (0, 1), (0, 2), ..., (1, 2), ..., in units of scale^p."""
+    _scale: float
+
+    @property
+    def value(self) -> Table:
+        return self._square(rescaled(self._pairs.mean, self._scale, self.p))
+
+    @property
+    def stderr(self) -> Table:
+        return self._square(rescaled(self._pairs.stderr, self._scale, self.p))
+
+    @property
+    def distance(self) -> Table:
+        return self._square(self._scale * root(self._pairs.mean, self.p))
+
+    @property
+    def distance_stderr(self) -> Table:
+        distance = root(self._pairs.mean, self.p)
+        apart = distance > 0
+        slope = np.where(apart, distance, 1.0) ** (1 - self.p) / self.p
+        # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
+        return self._square(self._scale * self._pairs.stderr * np.where(apart, slope, 1.0))
+
+    def _square(self, pairs: Table) -> Table:
+        """A symmetric matrix from its entries above the diagonal."""
+        clouds = len(self.labels)
+        matrix = np.zeros((clouds, clouds), dtype=pairs.dtype)
+        matrix[np.triu_indices(clouds, 1)] = pairs
+        return matrix + matrix.T
+
+    def to_frame(self, what: str = "distance") -> Any:
+        """A pandas frame: a labelled square of one quantity, or one row a pair with ``what="pairs"``.
+
+        Parameters
+        ----------
+        what
+            ``"distance"``, ``"distance_stderr"``, ``"value"``, ``"stderr"`` or ``"pairs"``.
+
+        Examples
+        --------
+        >>> import numpy as np, orthoslice as osl
+        >>> found = osl.pairwise({"a": np.zeros((3, 1)), "b": np.ones((2, 1))}, rng=0)
+        >>> print(found.to_frame().round(12))
+             a    b
+        a  0.0  1.0
+        b  1.0  0.0
+        >>> list(found.to_frame("pairs").columns)
+        ['first', 'second', 'distance', 'distance_stderr', 'value', 'stderr']
+        """
+        if what not in (*QUANTITIES, "pairs"):
+            raise ValueError(f"`what` must be one of {[*QUANTITIES, 'pairs']}; got {what!r}.")
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("`to_frame` makes a pandas frame: pip install 'orthoslice[data]'.") from error
+        if what != "pairs":
+            index = pd.Index(self.labels, tupleize_cols=False)
+            return pd.DataFrame(getattr(self, what), index=index, columns=index)
+        i, j = np.triu_indices(len(self.labels), 1)
+        named = {"first": [self.labels[k] for k in i], "second": [self.labels[k] for k in j]}
+        return pd.DataFrame(named | {q: getattr(self, q)[i, j] for q in QUANTITIES})
+
+    def __repr__(self) -> str:
+        repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+        found = self._scale * root(self._pairs.mean, self.p)
+        told = f"{len(found)} pairs of {len(self.labels)} clouds, from {found.min():.6g} to {found.max():.6g}"
+        return f"Pairwise(SW_{self.p:g} of {told}; {repeat})"
+
+
+def pairwise(
+    clouds: Any,
+    *,
+    method: Literal["sliced"] = "sliced",
+    p: float = 2,
+    directions: Any = "auto",
+    n_directions: int | None = None,
+    rng: RNG = None,
+    memory: int | str = "256MB",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Pairwise:
+    """Distances between all pairs of many clouds, with error bars.
+
+    The same as :func:`sliced_wasserstein` of every pair with the same `rng`, to rounding, but each cloud is
+    projected and sorted once, and not once a pair. For clustering, embedding and nearest neighbours of
+    clouds: patients by their cells, texts by their words, batches by their rows.
+
+    Parameters
+    ----------
+    clouds
+        Two or more clouds `(n, dim)`, whose sizes may differ: a mapping from names to clouds, pairs
+        ``(name, cloud)`` such as ``frame.groupby("donor")[columns]`` yields, a sequence of clouds, or an
+        array `(clouds, n, dim)`. Arrays of any library, lists or data frames; columns of frames are
+        matched by name with those of the first. The work is done by NumPy.
+    method
+        ``"sliced"``: SW_p.
+    p
+        The power, at least 1.
+    directions, n_directions, rng, memory, workers, progress
+        As in :func:`sliced_wasserstein`; all pairs share the directions. The answer, with a few numbers a pair
+        for error bars, and a copy of the clouds come on top of `memory`.
+
+    Returns
+    -------
+    Pairwise
+        `distance`, `value` and their standard errors as matrices, `labels`, and :meth:`Pairwise.to_frame`.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> batches = {"mon": rng.normal(size=(90, 3)), "tue": rng.normal(size=(70, 3)), "wed": rng.random((80, 3))}
+    >>> found = osl.pairwise(batches, rng=0)
+    >>> found.distance.shape, found.labels
+    ((3, 3), ['mon', 'tue', 'wed'])
+    >>> alone = osl.sliced_wasserstein(batches["mon"], batches["wed"], rng=0)
+    >>> bool(np.isclose(found.distance[0, 2], alone.distance, rtol=1e-12))
+    True
+
+    The rows of a data frame by one of its columns:
+
+    >>> import pandas as pd
+    >>> cells = pd.DataFrame({"donor": [1, 1, 2, 2, 2], "cd4": [0.0, 1, 5, 6, 7], "cd8": [3.0, 2, 3, 1, 2]})
+    >>> osl.pairwise(cells.groupby("donor")[["cd4", "cd8"]], rng=0).labels
+    [1, 2]
+    """
+    p = check_p(p)
+    if method != "sliced":
+        raise ValueError(f"`method` must be 'sliced'; got {method!r}.")
+    labels, points = _check_clouds(clouds)
+    sizes = [len(cloud) for cloud in points]
+    pool = Cloud(np.concatenate(points))
+    sampler = check_directions(directions, pool)
+    if isinstance(sampler, Stratified):
+        raise ValueError(
+            "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
+            "'orthogonal' or another sampler."
+        )
+    count = check_n_directions(n_directions, sampler)
+    pool, _, scale = unit_scale(pool, pool, p)
+    pool, _ = centred(pool, pool)
+    sampler, layout = plan_layout(sampler, count, pool.dim, Sliced(), p, adaptive=False)
+    stream, seed = resolve_rng(rng, np.zeros(1))
+    room = check_memory(memory)
+    layout = _with_few_units(layout, len(labels), room)
+    many = default_workers() if workers is None else check_count("workers", workers)
+    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, room, many)
+    most = job.rows_at_once(sampler.ambient_dim(pool.dim))
+    pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
+    factor = 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
+    found = unit_statistics(factor * _unit_means(job, pieces, progress), layout)
+    _check_values(job, found.mean)
+    return Pairwise(
+        p=p,
+        labels=labels,
+        n_directions=layout.n_directions,
+        n_blocks=layout.n_units,
+        directions=sampler,
+        seed=seed,
+        _pairs=found,
+        _scale=scale,
+    )
+
+
+class Job(NamedTuple):
+    """All that the work on a few directions needs."""
+
+    points: Table
+    """All clouds, one after the other, `(points, dim)`."""
+    starts: Table
+    """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
+    p: float
+    layout: Layout
+    memory: int
+    workers: int
+
+    @property
+    def n_pairs(self) -> int:
+        return (len(self.starts) - 1) * (len(self.starts) - 2) // 2
+
+    def rows_at_once(self, ambient_dim: int) -> int:
+        """Directions for one worker at a time: what fits the memory, then the caches, and work for all."""
+        row = 3 * self.points.itemsize * len(self.points) + 96 * ambient_dim
+        room = self.memory // self.workers - 8 * self.n_pairs
+        rows = max(1, min(room, max(_CACHED_BYTES, 4 * row)) // row)
+        return int(min(rows, -(-self.layout.n_directions // self.workers)))
+
+
+def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
+    """Names and points of all clouds, in one floating type."""
+    named = dict(_named(clouds))
+    if len(named) < 2:
+        raise ValueError(f"`clouds` must hold two or more clouds; got {len(named)}.")
+    first_name, first = next(iter(named.items()))
+    points = []
+    for name, given in named.items():
+        try:
+            x, cloud = make_clouds(first, given)
+        except (ValueError, TypeError) as error:
+            raise type(error)(
+                f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "
+                f"{first_name!r}, called `x`: {error}"
+            ) from None
+        if is_traced(x.points, cloud.points):
+            raise TypeError(
+                "`pairwise` needs values and cannot be traced (jit, grad or vmap). Call it outside."
+            )
+        if cloud.batch:
+            raise ValueError(f"Each of `clouds` must have shape (n, dim); {name!r} has {cloud.points.shape}.")
+        points.append(to_numpy(cloud.points))
+    dtype = np.result_type(*points)
+    return list(named), [cloud.astype(dtype, copy=False) for cloud in points]
+
+
+def _named(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+    if isinstance(clouds, Mapping):
+        yield from clouds.items()
+        return
+    if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
+        raise TypeError(
+            "`clouds` must be a mapping from names to clouds, pairs (name, cloud), or a sequence of clouds; "
+            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`."
+        )
+    seen: set[Hashable] = set()
+    for index, entry in enumerate(clouds):
+        pair = isinstance(entry, tuple) and len(entry) == 2 and _rank(entry[1]) >= 2
+        name, cloud = entry if pair else (index, entry)
+        if name in seen:
+            raise ValueError(f"`clouds` must have a name each; got {name!r} twice.")
+        seen.add(name)
+        yield name, cloud
+
+
+def _rank(value: Any) -> int:
+    """Axes of what may be a cloud; what has no shape is nested lists."""
+    if hasattr(value, "shape"):
+        return len(value.shape)
+    return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0
+
+
+def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
+    """The layout with as many blocks to an independent unit as keep the means of units within the memory."""
+    most = max(DEFAULT_BLOCKS, memory // 4 // (4 * clouds * (clouds - 1)))
+    return Layout(layout.runs, -(-layout.n_blocks // most))
+
+
+def _check_values(job: Job, values: Table) -> None:
+    """Refuse powers so high that costs of clouds that differ vanish."""
+    i, j = np.triu_indices(len(job.starts) - 1, 1)
+    for pair in np.flatnonzero(values < np.finfo(job.points.dtype).eps):
+        x, y = (Cloud(job.points[job.starts[k] : job.starts[k + 1]]) for k in (i[pair], j[pair]))
+        check_underflow(job.p, x, y, values[pair : pair + 1])
+
+
+def _unit_means(job: Job, pieces: Iterator[Piece], progress: bool) -> Table:
+    """The mean score of each unit of directions for all pairs, `(units, pairs)`."""
+    layout = job.layout
+    sums = np.zeros((layout.n_units, job.n_pairs))
+    with progress_bar("directions", layout.n_directions, progress) as advance:
+        work = (functools.partial(_unit_sums, job, piece) for piece in pieces)
+        for found in ordered_map(work, job.workers):
+            for unit, rows, total in found:
+                sums[unit] += total
+                advance(rows)
+    means: Table = sums / layout.unit_rows[:, None]
+    return means
+
+
+def _unit_sums(job: Job, piece: Piece) -> list[tuple[int, int, Table]]:
+    """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
+    rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
+    sort_segments(rows, job.starts)
+    unit = np.searchsorted(job.layout.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
+    cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
+    return [
+        (int(unit[first]), int(stop - first), segment_costs(rows[first:stop], job.starts, job.p))
+        for first, stop in itertools.pairwise(cuts)
+    ]
+
+
+sort_segments = Operation("sort_segments")
+"""sort_segments(rows (slices, points), starts (clouds + 1,)): sort each cloud's part of every row, in place."""
+
+
+@sort_segments.implementation("numba", lambda rows, _: rows_refusal(rows))
+def _sort_segments_numba(rows: Table, starts: Table) -> None:
+    from orthoslice.kernels.numba.segments import sort_in_segments
+
+    sort_in_segments(rows, starts)
+
+
+@sort_segments.implementation("reference", lambda *_: None)
+def _sort_segments(rows: Table, starts: Table) -> None:
+    for first, stop in itertools.pairwise(starts):
+        rows[:, first:stop].sort(axis=-1)
+
+
+segment_costs = Operation("segment_costs")
+"""segment_costs(rows (slices, points), starts (clouds + 1,), p) -> (clouds (clouds - 1) / 2,), in float64.
+
+Costs on the line of all pairs of clouds, summed over slices, in the order (0, 1), (0, 2), ..., (1, 2), ... The
+segments must be sorted.
+"""
+
+
+@segment_costs.implementation("numba", lambda rows, *_: rows_refusal(rows))
+def _segment_costs_numba(rows: Table, starts: Table, p: float) -> Table:
+    from orthoslice.kernels.numba.segments import add_segment_costs
+
+    totals: Table = add_segment_costs(rows, starts, p)
+    return totals
+
+
+@segment_costs.implementation("reference", lambda *_: None)
+def _segment_costs(rows: Table, starts: Table, p: float) -> Table:
+    parts = np.split(rows, starts[1:-1], axis=1)
+    pairs = ((a, b) for i, a in enumerate(parts) for b in parts[i + 1 :])
+    # Copied, since scoring may overwrite them.
+    return np.array([float(np.sum(sorted_scores(a.copy(), b.copy(), p))) for a, b in pairs])

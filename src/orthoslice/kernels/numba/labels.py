@@ -1,0 +1,264 @@
+"""Many labellings of one pooled sample at once: who belongs to x, and what each labelling costs.
+
+A word of LANES bits holds the label of one unit under LANES labellings: the labels of ten thousand points fit
+a core's nearest caches. The plain references are those of `orthoslice.labels.draw_labels`,
+`orthoslice.labels.line_totals` and `orthoslice.labels.space_totals`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.kernels import LABELLINGS
+from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba.pairs import full_power, full_square
+from orthoslice.kernels.numba.sliced import cost_row
+
+# Whether they are all wanted or not: loops of a fixed length are straight vector code.
+LANES = LABELLINGS
+
+_HALF = LANES // 2
+
+
+@compiled
+def _mix(x0: Any, x1: Any, turn: Any) -> Any:
+    x0 = np.uint32(x0 + x1)
+    turned = np.uint32((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn)))
+    return x0, np.uint32(turned ^ x0)
+
+
+@compiled
+def _threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
+    """Threefry-2x32 of 20 rounds, written out: with a loop over rounds, lanes would not be vector code."""
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(1))
+    x0, x1 = _mix(x0, x1, 17)
+    x0, x1 = _mix(x0, x1, 29)
+    x0, x1 = _mix(x0, x1, 16)
+    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(2))
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1 + np.uint32(3))
+    x0, x1 = _mix(x0, x1, 17)
+    x0, x1 = _mix(x0, x1, 29)
+    x0, x1 = _mix(x0, x1, 16)
+    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
+
+
+@compiled
+def _draw(k0: Any, k1: Any, first: Any, left: Any, quota: Any, words: Any) -> None:
+    """Selection sampling (Knuth, 3.4.2 S): a unit is taken with probability needed / left, in its stratum."""
+    k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    needed = np.zeros(LANES, dtype=np.uint64)
+    taken = np.empty(LANES, dtype=np.uint64)
+    shift = np.uint64(32)
+    for unit in range(left.size):
+        if quota[unit] >= 0:
+            needed[:] = np.uint64(quota[unit])
+        remaining = np.uint64(left[unit])
+        counter = np.uint32(unit)
+        for b in range(LANES):
+            high, low = _threefry(k0, k1, k2, np.uint32(first + np.uint32(b)), counter)
+            # The whole part of u * left, for u of 64 bits: whole numbers choose the same on every machine.
+            draw = (np.uint64(high) * remaining + ((np.uint64(low) * remaining) >> shift)) >> shift
+            take = np.uint64(draw < needed[b])
+            needed[b] -= take
+            taken[b] = take
+        word = np.uint64(0)
+        for b in range(LANES):
+            word |= taken[b] << np.uint64(b)
+        words[unit] = word
+
+
+@compiled
+def _walk(values: Any, at: Any, words: Any, share: Any, totals: Any) -> None:
+    """Add the costs for p = 1: the area between both distribution functions, walked from left to right."""
+    count = np.empty(LANES, dtype=np.int32)
+    for s in range(at.shape[0]):
+        count[:] = 0
+        for k in range(at.shape[1] - 1):
+            word = words[at[s, k]]
+            low, high = np.uint32(word), np.uint32(word >> np.uint64(32))
+            gap = values[s, k + 1] - values[s, k]
+            passed = np.float64(k + 1)
+            # In halves of 32 bits: there are vector instructions that shift each by another number.
+            for b in range(_HALF):
+                count[b] += np.int32((low >> np.uint32(b)) & np.uint32(1))
+                totals[b] += abs(count[b] - passed * share[b]) * gap
+            for b in range(_HALF):
+                h = _HALF + b
+                count[h] += np.int32((high >> np.uint32(b)) & np.uint32(1))
+                totals[h] += abs(count[h] - passed * share[h]) * gap
+
+
+@compiled
+def _unpack(words: Any, lane: Any, labels: Any) -> None:
+    shift = np.uint64(lane)
+    for unit in range(words.size):
+        labels[unit] = np.uint8((words[unit] >> shift) & np.uint64(1))
+
+
+@compiled
+def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
+    """Add the costs for any p: points of both sides are dealt to rows of their own, which are in order then."""
+    n_all = at.shape[1]
+    labels = np.empty(words.size, dtype=np.uint8)
+    # One place more: the last point is written to both sides, and counts on one.
+    a, b = np.empty(n_all + 1), np.empty(n_all + 1)
+    for lane in range(lanes):
+        _unpack(words, lane, labels)
+        for s in range(at.shape[0]):
+            i, j = np.int64(0), np.int64(0)
+            for k in range(n_all):
+                mine = np.int64(labels[at[s, k]])
+                # Written to both sides and counted on one, not branched on: nobody can guess a random label.
+                a[i] = values[s, k]
+                b[j] = values[s, k]
+                i += mine
+                j += 1 - mine
+            totals[lane] += cost_row(a[:i], b[:j], p)
+
+
+@compiled
+def _space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
+    """What the coupling of points `a` with points `b`, by rank, costs in full space."""
+    n, m = a.size, b.size
+    total = 0.0
+    if n == m:
+        for k in range(n):
+            total += full_power(full_square(points, points, a[k], b[k]), p)
+        return total / n
+    i, j, left_i, left_j = 0, 0, m, n
+    while i < n:
+        mass = min(left_i, left_j)
+        total += mass * full_power(full_square(points, points, a[i], b[j]), p)
+        left_i -= mass
+        left_j -= mass
+        if left_i == 0:
+            i, left_i = i + 1, m
+        if left_j == 0:
+            j, left_j = j + 1, n
+    return total / np.float64(n) / np.float64(m)
+
+
+@compiled
+def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
+    n_all = order.shape[1]
+    labels = np.empty(words.size, dtype=np.uint8)
+    a, b = np.empty(n_all + 1, dtype=np.uint32), np.empty(n_all + 1, dtype=np.uint32)
+    for lane in range(lanes):
+        _unpack(words, lane, labels)
+        for s in range(order.shape[0]):
+            i, j = np.int64(0), np.int64(0)
+            for k in range(n_all):
+                point = order[s, k]
+                mine = np.int64(labels[unit[point]])
+                a[i] = point
+                b[j] = point
+                i += mine
+                j += 1 - mine
+            totals[lane] += _space_cost(points, a[:i], b[:j], p)
+
+
+def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
+    """Labels of LANES labellings, `(units,)` of uint64: bit b belongs to labelling `first + b`.
+
+    Parameters
+    ----------
+    high, low
+        The key of the stream, two words of 32 bits.
+    first
+        The number of the first labelling.
+    left
+        For every unit, how many of its stratum there are from it on: `(units,)` of int64, strata one after the
+        other.
+    quota
+        At the first unit of a stratum, how many of it go to x; -1 elsewhere. `(units,)` of int64.
+
+    Examples
+    --------
+    >>> words = draw_words(1, 2, 0, np.array([3, 2, 1]), np.array([2, -1, -1]))
+    >>> [sum(int(word) >> lane & 1 for word in words) for lane in (0, 1, 63)]
+    [2, 2, 2]
+    """
+    words = np.empty(left.size, dtype=np.uint64)
+    _draw(np.uint32(high), np.uint32(low), np.uint32(first), left, quota, words)
+    return words
+
+
+def add_line_totals(values: Any, at: Any, words: Any, sizes: Any, p: float) -> Any:
+    """Summed costs on the lines of all directions, `(lanes,)`, one for each of `sizes (lanes,)`.
+
+    Parameters
+    ----------
+    values
+        Projections of the pooled points in increasing order, `(slices, points)`.
+    at
+        The units of these points, `(slices, points)` of uint32.
+    words
+        Labels, `(units,)` of uint64.
+    sizes
+        How many points every labelling gives to x, `(lanes,)`.
+    p
+        The power.
+
+    Examples
+    --------
+    >>> values, at = np.array([[0.0, 1.0, 3.0, 7.0]]), np.array([[0, 1, 2, 3]], dtype=np.uint32)
+    >>> words = np.array([0b11, 0b01, 0b10, 0b00], dtype=np.uint64)
+    >>> add_line_totals(values, at, words, np.array([2, 2]), 1.0).tolist()
+    [4.5, 2.5]
+    >>> add_line_totals(values, at, words, np.array([2, 2]), 2.0).tolist()
+    [22.5, 8.5]
+    """
+    lanes, n_all = sizes.size, at.shape[1]
+    totals = np.zeros(LANES)
+    if p != 1:
+        _match(values, at, words, lanes, p, totals)
+        return totals[:lanes]
+    share = np.full(LANES, 0.5)
+    share[:lanes] = sizes / n_all
+    _walk(values, at, words, share, totals)
+    # F_x - F_y = (count - passed * share) * (1 / n + 1 / m).
+    return totals[:lanes] * (1 / sizes + 1 / (n_all - sizes))
+
+
+def add_space_totals(points: Any, order: Any, unit: Any, words: Any, lanes: int, p: float) -> Any:
+    """Summed costs in full space of the couplings that all directions induce, `(lanes,)`.
+
+    Parameters
+    ----------
+    points
+        The pooled cloud, `(points, dim)`.
+    order
+        Its points in increasing order of their projections, `(slices, points)` of uint32.
+    unit
+        The unit of every point, `(points,)`.
+    words, lanes, p
+        As in :func:`add_line_totals`; how many labellings are wanted.
+
+    Examples
+    --------
+    >>> points, order = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0, 1]], dtype=np.uint32)
+    >>> unit, words = np.array([0, 1], dtype=np.uint32), np.array([1, 2], dtype=np.uint64)
+    >>> add_space_totals(points, order, unit, words, 2, 1.0).tolist()
+    [5.0, 5.0]
+    """
+    totals = np.zeros(LANES)
+    _match_in_space(points, order, unit, words, lanes, p, totals)
+    return totals[:lanes]

@@ -1,0 +1,81 @@
+"""Many clouds at once: their projections lie side by side in one row, each sorted in its own segment.
+
+The plain references are those of `orthoslice.all_pairs.sort_segments` and `orthoslice.all_pairs.segment_costs`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from orthoslice.kernels import LONGEST_SIMD
+from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba.sliced import as_bits, cost_row
+from orthoslice.kernels.numba.sorting import counters, decode
+from orthoslice.kernels.numba.splitting import sort_row
+
+
+@compiled
+def _sort_rows(rows: Any, bits: Any) -> None:
+    """Sort every row of `rows (slices, n)` in place; `bits` are the same rows as unsigned integers, copied."""
+    starts = counters(bits)
+    keys, spare = np.empty(bits.shape[1], dtype=bits.dtype), np.empty(bits.shape[1], dtype=bits.dtype)
+    for s in range(rows.shape[0]):
+        ordered = sort_row(bits[s], keys, spare, starts)
+        decode(ordered)
+        rows[s, :] = ordered.view(rows.dtype)
+
+
+@compiled
+def _add_costs(rows: Any, starts: Any, p: Any, totals: Any) -> None:
+    clouds = starts.size - 1
+    for s in range(rows.shape[0]):
+        pair = 0
+        for i in range(clouds):
+            a = rows[s, starts[i] : starts[i + 1]]
+            for j in range(i + 1, clouds):
+                totals[pair] += cost_row(a, rows[s, starts[j] : starts[j + 1]], p)
+                pair += 1
+
+
+def sort_in_segments(rows: Any, starts: Any) -> None:
+    """Sort each segment of every row in place.
+
+    Parameters
+    ----------
+    rows
+        Projections `(slices, points)` of all clouds, one after the other.
+    starts
+        Where clouds begin, and the number of points at the end: `(clouds + 1,)`.
+
+    Examples
+    --------
+    >>> rows = np.array([[3.0, 1.0, 9.0, 8.0, 7.0]])
+    >>> sort_in_segments(rows, np.array([0, 2, 5]))
+    >>> rows.tolist()
+    [[1.0, 3.0, 7.0, 8.0, 9.0]]
+    """
+    for first, stop in itertools.pairwise(starts):
+        segment = rows[:, first:stop]
+        if stop - first <= LONGEST_SIMD:
+            segment.sort(axis=-1)
+        else:
+            _sort_rows(segment, as_bits(segment.copy()))
+
+
+def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:
+    """Costs on the line of all pairs of clouds, summed over slices: `(clouds (clouds - 1) / 2,)` of float64.
+
+    Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ... The segments must be sorted.
+
+    Examples
+    --------
+    >>> add_segment_costs(np.array([[1.0, 3.0, 7.0, 9.0, 4.0]]), np.array([0, 2, 4, 5]), 1.0).tolist()
+    [6.0, 2.0, 4.0]
+    """
+    clouds = starts.size - 1
+    totals = np.zeros(clouds * (clouds - 1) // 2)
+    _add_costs(rows, starts, p, totals)
+    return totals

@@ -1,0 +1,223 @@
+"""Labels of a pooled sample: which points are called x, which may change places, and what a labelling costs.
+
+Labels are drawn from a counter-based stream, a block of 64 labellings at a time, and not stored beyond that:
+any block can be drawn anywhere from its number. A word of 64 bits holds the label of a unit, which is a point
+or a cluster of points, under each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from orthoslice.arrays import Operation, Stream, threefry
+from orthoslice.costs.lines import sorted_scores
+from orthoslice.coupling import powered_norm, rank_pairs
+from orthoslice.kernels import LABELLINGS, numba_refusal
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Which labellings of pooled points are as likely as the observed one if both samples have the same law.
+
+    Units are numbered so that those of a stratum follow each other; every labelling gives x as many units of
+    each stratum as were observed there.
+    """
+
+    unit: Table
+    """The unit of every pooled point, `(points,)` of uint32."""
+    left: Table
+    """Units of the stratum from this one on, itself included, `(units,)` of int64."""
+    quota: Table
+    """How many units of a stratum go to x, at its first unit; -1 elsewhere. `(units,)` of int64."""
+    observed: Table
+    """Whether a unit belongs to x, `(units,)` of bool."""
+    weight: Table
+    """Points of each unit, `(units,)` of int64."""
+    told: str
+    """What changes places, in words."""
+
+    @property
+    def n_labellings(self) -> float:
+        """How many labellings there are; infinity where that does not fit a float."""
+        strata = self.quota >= 0
+        pairs = zip(self.left[strata].tolist(), self.quota[strata].tolist(), strict=True)
+        log = sum(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for n, k in pairs)
+        return math.inf if log > 700 else float(round(math.exp(log)))
+
+    def sizes(self, words: Table, lanes: int) -> Table:
+        """How many points each labelling gives to x, `(lanes,)` of int64."""
+        if (self.weight == 1).all():
+            return np.full(lanes, int(self.observed.sum()), dtype=np.int64)
+        return np.asarray(self.weight @ unpacked(words)[:, :lanes].astype(np.int64))
+
+
+def free_exchange(n: int, m: int) -> Exchange:
+    """All labellings of `n + m` points, those of x first, with n of them called x."""
+    total = n + m
+    return Exchange(
+        unit=np.arange(total, dtype=np.uint32),
+        left=np.arange(total, 0, -1, dtype=np.int64),
+        quota=np.where(np.arange(total) == 0, n, -1),
+        observed=np.arange(total) < n,
+        weight=np.ones(total, dtype=np.int64),
+        told="labels",
+    )
+
+
+def grouped_exchange(in_x: Table, group: Table) -> Exchange:
+    """Labellings that respect groups, from the sample and the group (0, 1, ...) of every pooled point.
+
+    Where every group has points in both samples, labels change places within groups only: pairs, litters,
+    blocks of an experiment. Where none has, whole groups change places: clusters, such as the cells of a donor.
+
+    Examples
+    --------
+    >>> pairs = grouped_exchange(np.array([True, True, False, False]), np.array([0, 1, 0, 1]))
+    >>> pairs.n_labellings, pairs.unit.tolist(), pairs.quota.tolist()
+    (4.0, [0, 2, 1, 3], [1, -1, 1, -1])
+    >>> clusters = grouped_exchange(np.array([True, True, False, False]), np.array([0, 0, 1, 2]))
+    >>> clusters.n_labellings, clusters.unit.tolist(), clusters.weight.tolist()
+    (3.0, [0, 0, 1, 2], [2, 1, 1])
+    """
+    n_groups = int(group.max()) + 1
+    size, size_x = np.bincount(group, minlength=n_groups), np.bincount(group[in_x], minlength=n_groups)
+    if ((size_x == 0) | (size_x == size)).all():
+        own = free_exchange(int((size_x > 0).sum()), int((size_x == 0).sum()))
+        return Exchange(
+            unit=group.astype(np.uint32),
+            left=own.left,
+            quota=own.quota,
+            observed=size_x > 0,
+            weight=size.astype(np.int64),
+            told=f"labels of {n_groups} whole groups",
+        )
+    order = np.argsort(group, kind="stable")
+    place = np.empty(len(group), dtype=np.uint32)
+    place[order] = np.arange(len(group), dtype=np.uint32)
+    starts = np.cumsum(size) - size
+    quota = np.full(len(group), -1, dtype=np.int64)
+    quota[starts] = size_x
+    return Exchange(
+        unit=place,
+        left=np.repeat(starts + size, size) - np.arange(len(group)),
+        quota=quota,
+        observed=in_x[order],
+        weight=np.ones(len(group), dtype=np.int64),
+        told=f"labels within {n_groups} groups",
+    )
+
+
+def label_block(stream: Stream, block: int, exchange: Exchange) -> Table:
+    """Labellings from `block * LABELLINGS` on, as words `(units,)`; the very first is the observed one."""
+    words: Table = draw_labels(stream, block * LABELLINGS, exchange)
+    if block == 0:
+        words = (words & ~np.uint64(1)) | exchange.observed.astype(np.uint64)
+    return words
+
+
+def unpacked(words: Table) -> Table:
+    """Labels as a table of bool, `(units, LABELLINGS)`."""
+    # Little-endian, so that the lowest bits are in the first byte on every machine.
+    octets = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return np.unpackbits(octets, axis=1, bitorder="little").astype(bool)
+
+
+def _kernel_refusal(*_: Any) -> str | None:
+    return numba_refusal()
+
+
+draw_labels = Operation("draw_labels")
+"""draw_labels(stream, first, exchange) -> words (units,) of uint64: bit b is of labelling `first + b`.
+
+Selection sampling (Knuth, 3.4.2 S), which is uniform: going through the units, one is taken with probability
+needed / left. The draw for labelling l and unit u comes from the counter (l, u), in whole numbers: the same
+everywhere.
+"""
+
+
+@draw_labels.implementation("numba", _kernel_refusal)
+def _draw_labels_numba(stream: Stream, first: int, exchange: Exchange) -> Table:
+    from orthoslice.kernels.numba.labels import draw_words
+
+    high, low = (int(word[0]) & 0xFFFFFFFF for word in stream)
+    words: Table = draw_words(high, low, first, exchange.left, exchange.quota)
+    return words
+
+
+@draw_labels.implementation("reference", lambda *_: None)
+def _draw_labels(stream: Stream, first: int, exchange: Exchange) -> Table:
+    lane = np.arange(LABELLINGS, dtype=np.int32) + np.int32(first)
+    taken = np.empty((exchange.left.size, LABELLINGS), dtype=np.uint8)
+    needed = np.zeros(LABELLINGS, dtype=np.uint64)
+    for unit, (left, quota) in enumerate(zip(exchange.left, exchange.quota, strict=True)):
+        if quota >= 0:
+            needed[:] = quota
+        counters = threefry(stream, lane, np.full_like(lane, unit))
+        high, low = (word.view(np.uint32).astype(np.uint64) for word in counters)
+        many, half = np.uint64(left), np.uint64(32)
+        taken[unit] = ((high * many + ((low * many) >> half)) >> half) < needed
+        needed -= taken[unit]
+    return np.packbits(taken, axis=1, bitorder="little").view("<u8")[:, 0].astype(np.uint64)
+
+
+line_totals = Operation("line_totals")
+"""line_totals(values (slices, points), at (slices, points), words, sizes (lanes,), p) -> (lanes,).
+
+What the labellings cost on the lines, summed over directions: `values` are the projections in increasing order,
+`at` the units of the points they are of, and `sizes` how many points each labelling gives to x.
+"""
+
+
+@line_totals.implementation("numba", _kernel_refusal)
+def _line_totals_numba(values: Table, at: Table, words: Table, sizes: Table, p: float) -> Table:
+    from orthoslice.kernels.numba.labels import add_line_totals
+
+    totals: Table = add_line_totals(values, at, words, sizes, p)
+    return totals
+
+
+@line_totals.implementation("reference", lambda *_: None)
+def _line_totals(values: Table, at: Table, words: Table, sizes: Table, p: float) -> Table:
+    slices, labels = len(values), unpacked(words)
+    totals = np.empty(len(sizes))
+    for lane in range(len(sizes)):
+        in_x = labels[at, lane]
+        px, py = (values[side].reshape(slices, -1) for side in (in_x, ~in_x))
+        totals[lane] = sorted_scores(px, py, p).sum()
+    return totals
+
+
+space_totals = Operation("space_totals")
+"""space_totals(points (points, dim), order (slices, points), exchange, words, sizes (lanes,), p) -> (lanes,).
+
+What the couplings that the directions induce cost in full space, summed over directions.
+"""
+
+
+@space_totals.implementation("numba", _kernel_refusal)
+def _space_totals_numba(
+    points: Table, order: Table, exchange: Exchange, words: Table, sizes: Table, p: float
+) -> Table:
+    from orthoslice.kernels.numba.labels import add_space_totals
+
+    totals: Table = add_space_totals(points, order, exchange.unit, words, len(sizes), p)
+    return totals
+
+
+@space_totals.implementation("reference", lambda *_: None)
+def _space_totals(
+    points: Table, order: Table, exchange: Exchange, words: Table, sizes: Table, p: float
+) -> Table:
+    labels, totals = unpacked(words), np.zeros(len(sizes))
+    for lane in range(len(sizes)):
+        for row in order:
+            in_x = labels[exchange.unit[row], lane]
+            i, j, mass = rank_pairs(int(in_x.sum()), int((~in_x).sum()), points)
+            totals[lane] += mass @ powered_norm(points[row[in_x][i]] - points[row[~in_x][j]], p)
+    return totals

@@ -1,0 +1,74 @@
+"""Walks over the directions of a layout, for those who do more with a projection than score two clouds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays import Array, DType, Stream
+from orthoslice.blocks import Layout
+from orthoslice.cloud import Cloud
+from orthoslice.directions import Sampler
+from orthoslice.directions.base import Directions
+from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.orders import in_canonical_order
+from orthoslice.passes import cut_units
+
+
+class Piece(NamedTuple):
+    """Some consecutive rows of the directions."""
+
+    first: int
+    """The number of its first row among all."""
+    rows: slice
+    """Where its rows are in `directions`, which may hold more."""
+    directions: Directions
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+
+def sweep_directions(
+    sampler: Sampler, layout: Layout, stream: Stream, dim: int, dtype: DType, most_rows: int
+) -> Iterator[Piece]:
+    """All directions in order, at most `most_rows` at a time; a block is drawn once, when it is reached.
+
+    They are those that the distances use for the same seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from orthoslice.blocks import whole_blocks
+    >>> from orthoslice.directions import Orthogonal
+    >>> stream = Stream.from_seed(0, np.zeros(1))
+    >>> pieces = sweep_directions(Orthogonal(), Layout(whole_blocks(10, 4)), stream, 4, np.dtype(np.float64), 3)
+    >>> [(piece.first, piece.n_rows) for piece in pieces]
+    [(0, 2), (2, 2), (4, 2), (6, 2), (8, 2)]
+    """
+    if sampler.weights(layout.longest_block, dim) is not None:
+        raise ValueError(f"`directions` must count alike here; those of {sampler!r} have weights.")
+    drawn, key, first = None, None, 0
+    for task in cut_units(layout, 0, layout.n_units, most_rows, sampler.extends):
+        if drawn is None or key != task[:4]:
+            key = task[:4]
+            drawn = draw_blocks(Blocks(sampler, stream, *task[:3], dim, dtype))
+        yield Piece(first, slice(task.row, task.row + task.n_rows), drawn)
+        first += task.n_rows
+
+
+def check_underflow(p: float, x: Cloud, y: Cloud, scores: Array) -> None:
+    """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
+    info = np.finfo(x.dtype)
+    tiny, eps = float(info.smallest_normal), float(info.eps)
+    if p * math.log(eps) > math.log(tiny) or float(scores.mean(axis=0).min()) > tiny / eps:
+        return
+    if np.array_equal(in_canonical_order(x)[1].points, in_canonical_order(y)[1].points):
+        return
+    raise OverflowError(
+        f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {x.dtype}. "
+        "Pass float64 if that is not what it is, or a smaller `p`."
+    )

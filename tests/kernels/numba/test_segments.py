@@ -1,0 +1,31 @@
+"""Kernels for many clouds against plain references, at awkward sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orthoslice import all_pairs
+
+SIZES = [[1, 1], [1, 7, 2], [512, 513, 512], [2500, 64, 1, 2501]]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_segments(sizes: list[int], dtype: type, rng: np.random.Generator) -> None:
+    starts = np.cumsum([0, *sizes])
+    rows = rng.normal(size=(3, starts[-1])).astype(dtype)
+    rows[:, rng.random(starts[-1]) < 0.1] = -0.0
+    sorted_rows = [rows.copy(), rows.copy()]
+    for name, table in zip(("numba", "reference"), sorted_rows, strict=True):
+        with all_pairs.sort_segments.using(name):
+            all_pairs.sort_segments(table, starts)
+    np.testing.assert_array_equal(*sorted_rows)
+    assert not np.array_equal(sorted_rows[0], rows) or max(sizes) == 1
+    for p in (1.0, 1.5, 2.0):
+        found = []
+        for name in ("numba", "reference"):
+            with all_pairs.segment_costs.using(name):
+                found.append(all_pairs.segment_costs(sorted_rows[0], starts, p))
+        assert found[0].shape == (len(sizes) * (len(sizes) - 1) // 2,)
+        np.testing.assert_allclose(*found, rtol=1e-12 if dtype is np.float64 else 2e-5)
