@@ -1,6 +1,6 @@
 """The paper's figures and numbers, again, and the power of a test: ``python -m experiments NAME [--smoke]``.
 
-One file a figure. Each has a frozen `Config`, a `SMOKE` config that takes seconds, `run(config)` that
+One file or folder a figure. Each has a frozen `Config`, a `SMOKE` config that takes seconds, `run(config)` that
 returns rows, `plot(rows)` and `check(rows)`.
 """
 
@@ -8,6 +8,7 @@ NAMES = {
     "fig1_mse_map": "Figure 1: where independent directions beat orthogonal ones, over two angles",
     "fig2_mse_scatter": "Figure 2: orthogonal against iid error on random problems",
     "table_2x2": "The two data sets in the proof of the 2x2 proposition, with the paper's numbers",
+    "fig4_trust_region": "Figure 4: PPO held near its old policy by SW or PW (extra `rl`)",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }

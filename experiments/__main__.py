@@ -47,7 +47,10 @@ def main(
     folder = out or (common.SMOKE_RESULTS if smoke else common.RESULTS)
     if smoke and folder.resolve() == common.RESULTS.resolve():
         _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
-    outcome = common.execute(name, folder, smoke=smoke)
+    try:
+        outcome = common.execute(name, folder, smoke=smoke)
+    except common.MissingExtra as error:
+        _refuse(str(error))
     _report(outcome)
     if not all(claim.held for claim in outcome.claims):
         raise typer.Exit(1)

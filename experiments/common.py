@@ -51,6 +51,10 @@ class Claim(NamedTuple):
     detail: str
 
 
+class MissingExtra(ImportError):
+    """What an experiment needs is not installed; the message says which extra installs it."""
+
+
 class Outcome(NamedTuple):
     """What a run left behind."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
+import importlib.util
 import json
 import math
 import sys
@@ -33,6 +34,10 @@ COLUMNS = {
         *("data_set", "quantity", "exact", "paper", "difference", "agrees", "largest_move", "n_tried"),
         *table_2x2.COORDINATES,
     ],
+    "fig4_trust_region": [
+        *("task", "method", "strength", "seed", "steps", "n_episodes", "mean_return"),
+        *("sw", "pw", "kl", "shift", "std", "rollout_ms", "update_ms"),
+    ],
     "conjecture_pw": [
         *("kind", "p", "m", "value", "mse_iid", "mse_orthogonal", "n_data_sets", "n_worse", "share_worse"),
         *("low", "high", "median_ratio", "worst_ratio"),
@@ -43,6 +48,8 @@ COLUMNS = {
 }
 SUFFIXES = (".csv", ".json", ".png", ".svg")
 every_experiment = pytest.mark.parametrize("name", NAMES)
+# Trainings of hours, of which no results are kept so far.
+every_kept_experiment = pytest.mark.parametrize("name", [name for name in NAMES if name != "fig4_trust_region"])
 
 Outcomes = Callable[[str], common.Outcome]
 
@@ -61,6 +68,8 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     done: dict[str, common.Outcome] = {}
 
     def outcome(name: str) -> common.Outcome:
+        if name == "fig4_trust_region":
+            pytest.importorskip("stable_baselines3", reason="pip install 'orthoslice[rl]'")
         if name not in done:
             done[name] = common.execute(name, tmp_path_factory.mktemp(name), smoke=True)
         return done[name]
@@ -95,12 +104,13 @@ def test_claims_hold_in_small(smoke: Outcomes, name: str) -> None:
     assert [claim for claim in claims if not claim.held] == []
 
 
-@every_experiment
+@every_kept_experiment
 def test_kept_results_are_whole(name: str) -> None:
     files = folder_bytes(common.RESULTS, name)
     record = json.loads(files[".json"])
     assert record["config"] == json.loads(json.dumps(dataclasses.asdict(module(name).Config())))
-    assert all(claim["held"] for claim in record["claims"])
+    failed = tuple(claim["claim"] for claim in record["claims"] if not claim["held"])
+    assert failed == getattr(module(name), "REFUTED", ())
     assert all(len(content) < 300_000 for content in files.values())
     assert files[".csv"].decode().splitlines()[0].split(",") == COLUMNS[name]
     page = (common.ROOT / "README.md").read_text(encoding="utf-8")
@@ -241,6 +251,14 @@ def test_command_refuses(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_command_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gymnasium" else find(name))
+    result = CliRunner().invoke(app, ["fig4_trust_region", "--smoke", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "needs gymnasium: pip install 'orthoslice[rl]'" in result.output
 
 
 def test_command_tells_whether_claims_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+"""All trainings, several at a time, each a process with one thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from experiments.fig4_trust_region.config import Config, Run, list_runs
+from experiments.fig4_trust_region.rows import Files, read_rows
+
+WORK = Path(__file__).resolve().parents[2] / "build" / "fig4_trust_region"
+"""Where rows and states of trainings are kept."""
+
+_WHICH_RUNS = {
+    *("tasks", "methods", "n_seeds", "n_steps", "strength", "extra_task", "extra_methods", "n_extra_steps"),
+    *("sweep_methods", "sweep_strengths", "is_kept"),
+}
+"""Settings that say which runs there are; the others say what a run is."""
+
+
+def train_all(config: Config, folder: Path, *, n_jobs: int = 1, minutes: float | None = None) -> list[Run]:
+    """Train every run that is not finished; returns those that are not when the minutes are over."""
+    deadline = float("inf") if minutes is None else time.time() + 60 * minutes
+    _claim(folder, config)
+    runs = list_runs(config)
+    if n_jobs == 1:
+        finished = [_train(run, config, folder, deadline) for run in runs]
+        return [run for run, is_finished in zip(runs, finished, strict=True) if not is_finished]
+    # Read by the children when they load BLAS and OpenMP: threads of several runs would fight for cores.
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    unfinished = []
+    with ProcessPoolExecutor(n_jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_train, run, config, folder, deadline): run for run in runs}
+        for count, future in enumerate(as_completed(futures), start=1):
+            run, is_finished = futures[future], future.result()
+            unfinished += [] if is_finished else [run]
+            if is_finished:
+                print(f"{run.name} is finished; {count} of {len(runs)} seen", file=sys.stderr, flush=True)
+    return unfinished
+
+
+def collect_rows(config: Config, folder: Path) -> list[dict[str, Any]]:
+    """The rows of all runs, in the order of the runs."""
+    paths = (Files.of(run, folder).rows for run in list_runs(config))
+    return [row for path in paths if path.exists() for row in read_rows(path)]
+
+
+def _train(run: Run, config: Config, folder: Path, deadline: float) -> bool:
+    # Late, so that a process that only submits loads neither torch nor a simulator.
+    from experiments.fig4_trust_region.training import train
+
+    return train(run, config, folder, deadline)
+
+
+def _claim(folder: Path, config: Config) -> None:
+    """Refuse a folder of runs with other settings, which would be taken up as if they were these."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    settings = {name: value for name, value in settings.items() if name not in _WHICH_RUNS}
+    path = folder / "settings.json"
+    if not path.exists():
+        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept != settings:
+        names = sorted(name for name in kept.keys() | settings.keys() if kept.get(name) != settings.get(name))
+        raise ValueError(
+            f"`folder` must hold runs with the same settings; {', '.join(names)} differ in {folder}. "
+            "Pass another folder, or delete it to start anew."
+        )
