@@ -249,11 +249,13 @@ def test_bounds_and_couplings_of_extreme_values(p, exponent):
 
 @pytest.mark.parametrize("name", ["sliced", "exact"])
 def test_extreme_values_under_jit(name):
-    """Values cannot be scaled or refused before they are known: NaN, never infinity."""
+    """The compiled program scales them: distances are right, and a value that does not fit is NaN."""
     x, y = jnp.asarray(X), jnp.asarray(Y)
-    run = jax.jit(lambda a, b: estimate(name, a, b, 2).distance)
-    assert np.isfinite(run(x, y))
-    assert np.isnan(run(x * 2.0**100, y * 2.0**100))
+    run = jax.jit(lambda a, b: (lambda est: (est.distance, est.value))(estimate(name, a, b, 2)))
+    distance, _ = run(x, y)
+    far, value = run(x * 2.0**100, y * 2.0**100)
+    assert float(far) == pytest.approx(2.0**100 * float(distance), rel=1e-5)
+    assert np.isnan(value)
 
 
 @pytest.mark.parametrize("p", [100, 300, 1000, 4000])
