@@ -8,6 +8,7 @@ from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.exact import Transport, wasserstein
+from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
 
 __version__ = "0.1.0"
@@ -22,6 +23,7 @@ __all__ = [
     "directions",
     "exact",
     "induced_coupling",
+    "match",
     "projected_wasserstein",
     "sliced_wasserstein",
     "wasserstein",

@@ -200,7 +200,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     parts: list[Array] = []
     totals: tuple[Array, ...] = ()
     done = 0
-    with _progress(request) as advance:
+    with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         passes = Passes(
             score=request.score,
             sampler=request.sampler,
@@ -301,13 +301,14 @@ def _meets_tolerance(
 
 
 @contextlib.contextmanager
-def _progress(request: Request) -> Iterator[Callable[[int], None]]:
-    if not request.progress:
-        yield lambda rows: None
+def progress_bar(of: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """What to call with each number of steps made, of `total`: if `shown`, there is a bar on stderr."""
+    if not shown:
+        yield lambda steps: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("directions", total=request.layout.n_directions)
-        yield lambda rows: bar.advance(task, rows)
+        task = bar.add_task(of, total=total)
+        yield lambda steps: bar.advance(task, steps)

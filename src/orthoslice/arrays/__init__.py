@@ -33,13 +33,14 @@ from orthoslice.arrays.operations import (
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, PRICES, STEPS, Stream, normals, signs
+from orthoslice.arrays.stream import DIRECTIONS, PRICES, STEPS, TREES, Stream, normals, signs
 
 __all__ = [
     "DIRECTIONS",
     "PRICES",
     "RNG",
     "STEPS",
+    "TREES",
     "Array",
     "DType",
     "Namespace",

@@ -18,6 +18,7 @@ from orthoslice.kernels import rows_refusal, triton_refusal
 DIRECTIONS = 0
 PRICES = 1
 STEPS = 2
+TREES = 3
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

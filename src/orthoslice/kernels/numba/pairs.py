@@ -19,7 +19,7 @@ _FEWEST_TILED = 32
 
 
 @summing
-def _square(x: Any, y: Any, i: int, j: int) -> float:
+def square_distance(x: Any, y: Any, i: int, j: int) -> float:
     """|x[i] - y[j]|^2."""
     total = 0.0
     for k in range(x.shape[1]):
@@ -29,7 +29,7 @@ def _square(x: Any, y: Any, i: int, j: int) -> float:
 
 
 @compiled
-def _power(square: float, p: float) -> float:
+def power(square: float, p: float) -> float:
     """square^(p/2), without a general power where that can be helped: it takes longer than all the rest."""
     if p == 2.0:
         return square
@@ -77,7 +77,7 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
     for s in range(ix.shape[0]):
         total = 0.0
         for k in range(ix.shape[1]):
-            total += _mass(mass, s, k) * _power(_square(x, y, ix[s, k], iy[s, k]), p)
+            total += _mass(mass, s, k) * power(square_distance(x, y, ix[s, k], iy[s, k]), p)
         out_scores[s] = total
 
 
@@ -105,7 +105,7 @@ def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_sco
             for s in some:
                 total = 0.0
                 for i in range(first, stop):
-                    total += _power(_square(wide, y, i - first, partner[s - first_slice, i]), p)
+                    total += power(square_distance(wide, y, i - first, partner[s - first_slice, i]), p)
                 out_scores[s] += mass * total
 
 
@@ -131,8 +131,8 @@ def pair_gradients(
         total = 0.0
         for k in range(ix.shape[1]):
             i, j, share = ix[s, k], iy[s, k], _mass(mass, s, k)
-            square = _square(x, y, i, j)
-            cost = _power(square, p)
+            square = square_distance(x, y, i, j)
+            cost = power(square, p)
             total += share * cost
             # |d|^(p - 2) has no value where points coincide, and nothing pulls there.
             pull = p * share * (cost / square) if square != 0.0 else 0.0
