@@ -14,6 +14,7 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.directions import Given
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.matching import match
 from orthoslice.options import check_directions
 from orthoslice.orders import in_canonical_order
 from orthoslice.result import Estimate
@@ -50,8 +51,8 @@ def wasserstein_bounds(
 
     The lower bound is the largest of: every one-dimensional W_p, the distance of the means, and for every
     whole orthonormal block of directions ``(dim^min(p/2, 1) * mean score)^(1/p)``, which is by far the best.
-    The upper bound is the cost of the cheapest coupling that a direction induces. No probability is involved:
-    the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward.
+    The upper bound is the cost of a coupling that :func:`match` makes of the cheapest one that a direction
+    induces. No probability is involved: the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward.
 
     Parameters
     ----------
@@ -90,9 +91,13 @@ def wasserstein_bounds(
     projected = projected_wasserstein(cloud_x.points, cloud_y.points, p, **same, **plan)
     best = int(np.argmin(np.asarray(projected._scores)))
     direction = sliced.directions.row(best, sliced.n_directions, cloud_x.dim, sliced.seed)
-    coupling = induced_coupling(cloud_x.points, cloud_y.points, direction, **weights)
-    lower, upper = _lower(cloud_x, cloud_y, sliced), _upper(cloud_x, cloud_y, coupling, projected)
-    return Bounds(lower, upper, sliced.p, coupling)
+    matched = match(cloud_x.points, cloud_y.points, p, directions=direction[None, :], rng=sliced.seed, **plan)
+    single = induced_coupling(cloud_x.points, cloud_y.points, direction, **weights)
+    # Where rounding decides, as among equal clouds, the simpler coupling is the better one.
+    upper, coupling = min(
+        ((_upper(cloud_x, cloud_y, c, projected), c) for c in (single, matched)), key=lambda found: found[0]
+    )
+    return Bounds(_lower(cloud_x, cloud_y, sliced), upper, sliced.p, coupling)
 
 
 def _slack(dim: int) -> float:

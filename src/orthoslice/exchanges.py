@@ -54,14 +54,12 @@ class MassPairs(NamedTuple):
 
 
 def make_match(partner: Array, x: Cloud, y: Cloud, p: float) -> Match:
-    """A matching with its costs, in float64 on the host."""
+    """A matching with its costs."""
     return Match(partner, pair_costs(x.points, gather_points(y.points, partner), p))
 
 
 def pair_costs(x: Array, y: Array, p: float) -> Array:
-    """|x - y|^p of points `(..., dim)`, in float64 on the host."""
-    if isinstance(x, np.ndarray):
-        x, y = x.astype(np.float64, copy=False), y.astype(np.float64, copy=False)
+    """|x - y|^p of points `(..., dim)`."""
     return powered_norm(x - y, p)
 
 

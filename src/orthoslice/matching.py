@@ -148,7 +148,8 @@ def match(
     given = (cloud_x.points, cloud_y.points, cloud_x.weights, cloud_y.weights)
     if is_traced(*given):
         raise TypeError(
-            "`match` cannot be traced (jit, grad or vmap). Call it outside, and use `.ix` and `.iy`."
+            "`match` needs values and cannot be traced (jit, grad or vmap). Call it outside and use its pairs, "
+            "`ix` and `iy`, inside."
         )
     sampler = check_directions(directions, cloud_x)
     count = check_n_directions(n_directions, sampler)
@@ -159,8 +160,12 @@ def match(
     memory = check_memory(memory)
     workers = default_workers() if workers is None else check_count("workers", workers)
     like, theta = cloud_x.points, sampler.theta if isinstance(sampler, Given) else None
-    on_host = is_bridged(like) or (library(like) == "jax" and is_readable(like))
-    plain = [None if a is None else to_numpy(a) if on_host else detach(a) for a in given]
+    # What is in host memory has compiled kernels, of float64 alone: clouds are small beside the rest.
+    on_host = is_bridged(like) or (library(like) in ("numpy", "jax") and is_readable(like))
+    plain = [
+        None if a is None else to_numpy(a).astype(np.float64, copy=False) if on_host else detach(a)
+        for a in given
+    ]
     if on_host and theta is not None:
         sampler = Given(theta=to_numpy(theta))
     stream, _ = resolve_rng(rng, plain[0])
@@ -174,6 +179,12 @@ def match(
         mass = xp.asarray(mass, dtype=wide_float(like), device=place)
     mass = mass + unreadable_nan(theta, cloud_x.weights, cloud_y.weights)
     return Coupling(cloud_x.points, cloud_y.points, ix, iy, mass)
+
+
+def _plain(array: Array | None, on_host: bool) -> Array | None:
+    if array is None or not on_host:
+        return array if array is None else detach(array)
+    return to_numpy(array).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,35 +226,32 @@ class _Search:
     def _merge(self, x: Cloud, y: Cloud) -> Match:
         """The matchings of all directions and trees, merged."""
         xp = namespace(x.points)
-        best: Match | None = None
-        for pairs in self._couplings(x, y):
-            for s in range(pairs.ix.shape[0]):
-                other = xp.take(pairs.iy[s, :], inverse(pairs.ix[s, :]))
-                best = (
-                    make_match(other, x, y, self.p)
-                    if best is None
-                    else merge_matches(best, other, x, y, self.p)
-                )
-        assert best is not None
+        partners = (
+            xp.take(pairs.iy[s, :], inverse(pairs.ix[s, :]))
+            for pairs in self._couplings(x, y)
+            for s in range(pairs.ix.shape[0])
+        )
+        best = make_match(next(partners), x, y, self.p)
+        for other in partners:
+            best = merge_matches(best, other, x, y, self.p)
         return best
 
     def _cheapest(self, x: Cloud, y: Cloud) -> MassPairs:
         """The cheapest coupling of all directions and trees; nobody has to look which one it is."""
         xp = namespace(x.points)
-        best: MassPairs | None = None
-        least: Array = None
-        for pairs in self._couplings(x, y):
+
+        def cheapest_of(pairs: Pairs) -> tuple[Array, MassPairs]:
             scores, _ = price_in_space(x, y, self.p, pairs, (False, False, False, False))
-            mass = xp.broadcast_to(pairs.mass, pairs.ix.shape)
             at = xp.reshape(xp.argmin(scores), (1,))
-            found = MassPairs(*(xp.take(a, at, axis=0)[0, :] for a in (pairs.ix, pairs.iy, mass)))
-            score = xp.take(scores, at)
-            if best is not None:
-                cheaper = score < least
-                found = MassPairs(*(xp.where(cheaper, new, old) for new, old in zip(found, best, strict=True)))
-                score = xp.minimum(score, least)
-            best, least = found, score
-        assert best is not None
+            tables = (pairs.ix, pairs.iy, xp.broadcast_to(pairs.mass, pairs.ix.shape))
+            return xp.take(scores, at), MassPairs(*(xp.take(t, at, axis=0)[0, :] for t in tables))
+
+        found = (cheapest_of(pairs) for pairs in self._couplings(x, y))
+        least, best = next(found)
+        for score, other in found:
+            cheaper = score < least
+            best = MassPairs(*(xp.where(cheaper, new, old) for new, old in zip(other, best, strict=True)))
+            least = xp.minimum(score, least)
         return best
 
     def _couplings(self, x: Cloud, y: Cloud) -> Iterator[Pairs]:
@@ -317,13 +325,12 @@ class _Search:
 
     def _improve_pairs(self, pairs: MassPairs, x: Cloud, y: Cloud) -> MassPairs:
         """Move the masses of groups of pairs anew, in one sweep after the other; NumPy arrays."""
-        wide_x, wide_y = (Cloud(np.ascontiguousarray(c.points)) for c in (x, y))
 
         def sweep(number: int, pairs: MassPairs) -> MassPairs:
             levels = levels_for(len(pairs.ix), _GROUP)
             px, py = self._keys(_N_TREES + number, levels, x, y)
             keys = _in_turn(number, px[:, pairs.ix], lambda: py[:, pairs.iy])
-            return recouple(pairs, halve(keys, None), levels, wide_x, wide_y, self.p, self.workers)
+            return recouple(pairs, halve(keys, None), levels, x, y, self.p, self.workers)
 
         def cost(pairs: MassPairs) -> float:
             return float(pairs.mass @ pair_costs(x.points[pairs.ix], y.points[pairs.iy], self.p))
