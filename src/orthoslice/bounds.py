@@ -52,7 +52,8 @@ def wasserstein_bounds(
     The lower bound is the largest of: every one-dimensional W_p, the distance of the means, and for every
     whole orthonormal block of directions ``(dim^min(p/2, 1) * mean score)^(1/p)``, which is by far the best.
     The upper bound is the cost of a coupling that :func:`match` makes of the cheapest one that a direction
-    induces. No probability is involved: the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward.
+    induces. No probability is involved: the directions only decide how tight the bounds are. Both are computed
+    in float64 and rounded outward.
 
     Parameters
     ----------
