@@ -190,6 +190,36 @@ def test_matching_far_from_the_origin() -> None:
     assert cost < 1.01 * osl.wasserstein(x, y).value
 
 
+SHAPES = [(1, 1, False), (300, 300, False), (30, 20, False), (30, 30, True)]
+
+
+@pytest.mark.parametrize(("n", "m", "weighted"), SHAPES)
+def test_no_value_is_looked_at_on_a_device(
+    n: int, m: int, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors on torch's `meta` device have no values: whatever reads one fails."""
+    torch = pytest.importorskip("torch")
+    x, y, w = (torch.zeros(shape, device="meta") for shape in ((n, 3), (m, 3), (n,)))
+    with pytest.raises(RuntimeError):
+        float(x[0, 0])
+    # Torch knows no autocast there.
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda place: False)
+    coupling = osl.match(x, y, rng=0, n_sweeps=2, x_weights=w if weighted else None)
+    parts = coupling.ix, coupling.iy, coupling.mass, coupling.cost()
+    assert {part.device.type for part in parts} == {"meta"}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_upper_bound_is_that_of_a_matching(weighted: bool) -> None:
+    rng = np.random.default_rng(11)
+    x, y = rng.normal(size=(200, 3)), rng.normal(size=(200, 3))
+    options = {"x_weights": weights(rng, 200)} if weighted else {}
+    bounds = osl.wasserstein_bounds(x, y, rng=0, **options)
+    exact = osl.wasserstein(x, y, **options).distance
+    assert exact <= bounds.upper < 1.01 * exact < best_direction(x, y, 2, 128, **options) ** 0.5
+    assert float(bounds.coupling.cost()) == pytest.approx(bounds.upper**2, rel=1e-5)
+
+
 def test_a_loss_with_a_gradient() -> None:
     torch = pytest.importorskip("torch")
     x = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64, requires_grad=True)
