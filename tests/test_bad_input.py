@@ -38,12 +38,23 @@ def bounds(x=X, y=Y, p=2, **options):
     return osl.wasserstein_bounds(x, y, p, **{"rng": 0, **options})
 
 
+def match(x=X, y=Y, p=2, **options):
+    return osl.match(x, y, p, **{"rng": 0, **options})
+
+
 def coupling(x=X, y=Y, direction=(1, 0, 0), **options):
     return osl.induced_coupling(x, y, direction, **options)
 
 
+def read(answer):
+    """The number that an answer is about."""
+    if isinstance(answer, osl.Coupling):
+        return answer.cost(2)
+    return answer.upper if isinstance(answer, osl.Bounds) else answer.value
+
+
 ESTIMATES = [sliced, projected]
-DRAWN = [*ESTIMATES, bounds]
+DRAWN = [*ESTIMATES, bounds, match]
 EVERY = [*DRAWN, coupling]
 either = (ValueError, TypeError)
 
@@ -227,7 +238,6 @@ def test_rows_of_unit_length_in_a_narrower_type(call, asarray, dtype):
     same /= np.linalg.norm(same, axis=1, keepdims=True)
     name = "direction" if call is coupling else "directions"
     rough, same, off = (a[1] if call is coupling else a for a in (rough, same, 1.2 * rough))
-    read = {bounds: lambda a: a.upper, coupling: lambda a: a.cost(2)}.get(call, lambda a: a.value)
     tolerance = 1e-5 if asarray is jnp.asarray else 1e-12
     np.testing.assert_allclose(read(call(x, y, **{name: rough})), read(call(X, Y, **{name: same})), tolerance)
     refuse(lambda: call(x, y, **{name: off}), ValueError, f"`{name}`", "unit length")
@@ -245,7 +255,6 @@ def test_weights_that_sum_to_1_in_a_narrower_type(call, asarray, dtype):
     x, y, w = rng.normal(size=(300, 3)), asarray(Y), rng.random(300)
     weights = asarray(asarray(w / w.sum()), dtype=dtype)
     answer = call(asarray(x), y, x_weights=weights)
-    read = {bounds: lambda a: a.upper, coupling: lambda a: a.cost(2)}.get(call, lambda a: a.value)
     plain = to_numpy(asarray(weights, dtype=y.dtype)).astype(np.float64)
     tolerance = 1e-4 if asarray is jnp.asarray else 1e-6
     np.testing.assert_allclose(read(answer), read(call(x, Y, x_weights=plain / plain.sum())), rtol=tolerance)
@@ -396,7 +405,6 @@ def exact_conversions():
 def test_real_numbers_of_any_kind_are_converted(call, given, same):
     same = same.astype(np.float64)
     answers = [call(x, y) for x, y in ((given[:4], given[4:]), (same[:4], Y), (same[:4], same[4:]))]
-    read = {bounds: lambda a: a.upper, coupling: lambda a: a.cost(2)}.get(call, lambda a: a.value)
     got, other, expected = (read(a) for a in answers)
     assert got == expected != other
     assert np.asarray(got).dtype == np.float64

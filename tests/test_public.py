@@ -68,6 +68,7 @@ def test_the_contract_is_there():
         "projected_wasserstein": ["x", "y", "p"],
         "wasserstein_bounds": ["x", "y", "p"],
         "induced_coupling": ["x", "y", "direction"],
+        "match": ["x", "y", "p"],
     }
     for name, leading in contract.items():
         parameters = inspect.signature(FUNCTIONS[name]).parameters.values()

@@ -10,6 +10,7 @@ from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.exact import Transport, wasserstein
 from orthoslice.inference import TwoSampleResult, two_sample_test
+from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "directions",
     "exact",
     "induced_coupling",
+    "match",
     "pairwise",
     "projected_wasserstein",
     "sliced_wasserstein",

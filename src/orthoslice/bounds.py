@@ -17,6 +17,7 @@ from orthoslice.coupling import Coupling, couple, induced_coupling, integer_mass
 from orthoslice.directions import OWN, Given, Sampler
 from orthoslice.distances import Options, estimate_distance
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
+from orthoslice.matching import match
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
 from orthoslice.orders import in_canonical_order
 from orthoslice.result import Estimate
@@ -59,11 +60,11 @@ def wasserstein_bounds(
 
     The lower bound is the largest of: every one-dimensional W_p, the distance of the means, and for every
     whole orthonormal block of directions ``(dim^min(p/2, 1) * mean score)^(1/p)``, which is by far the best.
-    The upper bound is the cost of the cheapest coupling that a direction induces. No probability is involved:
-    the directions only decide how tight the bounds are. Both are computed in float64 and rounded outward, by
-    all that rounding, underflow and cancellation can have changed: they hold whatever scales a cloud spans, and
-    where scales are too far apart for projections, the axes, on which nothing is rounded, give the lower one.
-    In one dimension both bounds are W_p, up to rounding.
+    The upper bound is the cost of a coupling that :func:`match` makes of the cheapest one that a direction
+    induces. No probability is involved: the directions only decide how tight the bounds are. Both are computed
+    in float64 and rounded outward, by all that rounding, underflow and cancellation can have changed: they hold
+    whatever scales a cloud spans, and where scales are too far apart for projections, the axes, on which nothing
+    is rounded, give the lower one. In one dimension both bounds are W_p, up to rounding.
 
     Parameters
     ----------
@@ -260,22 +261,37 @@ def _upper(x: Cloud, y: Cloud, projected: Estimate, moved: float) -> tuple[float
 
 
 def _cheapest(x: Cloud, y: Cloud, projected: Estimate) -> tuple[float, Coupling]:
-    """The cheapest coupling that a direction induces, and the p-th root of its cost."""
+    """A coupling made of the cheapest one that a direction induces, and the p-th root of its cost."""
+    weights: dict[str, Any] = {"x_weights": x.weights, "y_weights": y.weights}
     scores = np.asarray(projected._scores)
     # Scores that underflow do not tell which is the cheapest.
     rows = np.flatnonzero(scores <= max(float(scores.min()), 2.0**-960))[:_MOST_REPRICED]
     best: tuple[float, Coupling] | None = None
     for row in rows.tolist():
         direction = projected.directions.row(row, projected.n_directions, x.dim, projected.seed)
-        coupling = induced_coupling(x.points, y.points, direction, x_weights=x.weights, y_weights=y.weights)
-        lengths = pair_lengths(x.points, y.points, coupling.ix, coupling.iy)
-        cost = power_mean(lengths, coupling.mass, projected.p)
+        coupling = induced_coupling(x.points, y.points, direction, **weights)
+        cost = _cost(coupling, projected.p)
         if best is None or cost < best[0]:
-            best = cost, coupling
+            best, along = (cost, coupling), direction
         if cost == 0:
             break
     assert best is not None
-    return best
+    if best[0] == 0 or x.dim == 1:
+        return best
+    try:
+        matched = match(
+            x.points, y.points, projected.p, directions=along[None, :], rng=projected.seed, **weights
+        )
+    except OverflowError:
+        # Powers of these lengths do not fit: only directions, which need none, can tell couplings apart.
+        return best
+    # Where rounding decides, as among equal clouds, the simpler coupling is the better one.
+    return min(best, (_cost(matched, projected.p), matched), key=lambda found: found[0])
+
+
+def _cost(coupling: Coupling, p: float) -> float:
+    lengths = pair_lengths(coupling.x, coupling.y, coupling.ix, coupling.iy)
+    return power_mean(lengths, coupling.mass, p)
 
 
 def _lost(dim: int, exponent: int) -> float:

@@ -135,6 +135,16 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
 
 
+def single_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+    """As :func:`make_clouds`, of clouds without leading axes."""
+    clouds = make_clouds(x, y, x_weights, y_weights)
+    if clouds[0].batch or clouds[1].batch:
+        raise ValueError(
+            f"`x` and `y` must be single clouds (n, dim) here; got shapes {_shapes(list(clouds))}."
+        )
+    return clouds
+
+
 def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
     """Two single clouds of float64 NumPy arrays, whatever library they came from; `what` asks for them.
 

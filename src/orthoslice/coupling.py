@@ -20,7 +20,7 @@ from orthoslice.arrays import (
     wide_float,
     wide_int,
 )
-from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.cloud import Cloud, single_clouds
 from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
@@ -53,9 +53,13 @@ def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -
     Where a point of each cloud is used up at once, a pair with no mass, or with what rounding made of none,
     follows: of one with the next of the other. `other_side` has it be of the other with the next of the one.
     """
-    ix, iy = order_points(px, x), order_points(py, y)
+    return couple_orders(order_points(px, x), order_points(py, y), x, y, other_side)
+
+
+def couple_orders(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:
+    """As :func:`couple`, given the orders `ix (slices, ..., n)` and `iy (slices, ..., m)` of the points."""
     if x.weights is None and y.weights is None:
-        return _match_ranks(ix, iy, px)
+        return _match_ranks(ix, iy, x.points)
     pairs: Pairs = merge_quantiles(ix, iy, x, y, other_side)
     return pairs
 
@@ -115,7 +119,7 @@ def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side:
 @merge_quantiles.implementation("reference", lambda *_: None)
 def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
     xp = namespace(ix)
-    total = _total_mass(x.points)
+    total = total_mass(x.points)
     ends = [_ends(order, integer_masses(cloud)) for order, cloud in ((ix, x), (iy, y))]
     batch = np.broadcast_shapes(tuple(ends[0].shape[:-1]), tuple(ends[1].shape[:-1]))
     ends = [xp.broadcast_to(e, (*batch, e.shape[-1])) for e in ends]
@@ -143,7 +147,8 @@ def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool)
     )
 
 
-def _total_mass(like: Array) -> int:
+def total_mass(like: Array) -> int:
+    """What the integer masses of a cloud sum to."""
     return 1 << (62 if wide_int(like) == namespace(like).int64 else 30)
 
 
@@ -152,7 +157,7 @@ def meeting_slack(x: Cloud, y: Cloud) -> int:
 
     A weight is off by its own rounding and by a unit. It is far less than what points weigh on average.
     """
-    total = _total_mass(x.points)
+    total = total_mass(x.points)
     rounded = 4 * float(namespace(x.points).finfo(wide_float(x.points)).eps) * total
     return min(int(rounded) + x.n + y.n, total // (8 * max(x.n, y.n)))
 
@@ -165,7 +170,7 @@ def integer_masses(cloud: Cloud) -> Array:
     if cloud.masses is not None:
         return cloud.masses
     xp = namespace(cloud.points)
-    wide, total = wide_float(cloud.points), _total_mass(cloud.points)
+    wide, total = wide_float(cloud.points), total_mass(cloud.points)
     integer = wide_int(cloud.points)
     weights = cloud.weights
     if weights is None:
@@ -298,12 +303,7 @@ def induced_coupling(
     >>> (6 * coupling.to_dense()).round(12).tolist()
     [[1.0, 2.0, 0.0], [1.0, 0.0, 2.0]]
     """
-    cloud_x, cloud_y = make_clouds(x, y, x_weights, y_weights)
-    if cloud_x.batch or cloud_y.batch:
-        raise ValueError(
-            "`x` and `y` must be single clouds (n, dim) here; "
-            f"got shapes {tuple(cloud_x.points.shape)} and {tuple(cloud_y.points.shape)}."
-        )
+    cloud_x, cloud_y = single_clouds(x, y, x_weights, y_weights)
     xp = namespace(cloud_x.points)
     row = check_direction(direction, cloud_x)
     theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))

@@ -5,6 +5,7 @@ from orthoslice.arrays.namespace import (
     Array,
     DType,
     Namespace,
+    constant,
     default_float,
     detach,
     device,
@@ -33,7 +34,7 @@ from orthoslice.arrays.operations import (
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, LABELS, PRICES, STEPS, Stream, normals, signs, threefry
+from orthoslice.arrays.stream import DIRECTIONS, LABELS, PRICES, STEPS, TREES, Stream, normals, signs, threefry
 
 __all__ = [
     "DIRECTIONS",
@@ -41,6 +42,7 @@ __all__ = [
     "PRICES",
     "RNG",
     "STEPS",
+    "TREES",
     "Array",
     "DType",
     "Namespace",
@@ -52,6 +54,7 @@ __all__ = [
     "at_rank",
     "call_on_host",
     "concat_rows",
+    "constant",
     "default_float",
     "detach",
     "device",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -179,3 +181,18 @@ def full_precision(array: Array) -> AbstractContextManager[Any]:
             exact: AbstractContextManager[Any] = torch.autocast(place, enabled=False)
             return exact
     return _AS_IT_IS
+
+
+def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashable, ...], like: Array) -> Array:
+    """The table `make(*arguments)` beside `like` and of its type; on an accelerator it is sent there once."""
+    if library(like) == "torch":
+        return _kept(make, arguments, like.dtype, like.device)
+    return namespace(like).asarray(make(*arguments), dtype=like.dtype, device=device(like))
+
+
+@functools.lru_cache(maxsize=256)
+def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Array:
+    torch = sys.modules["torch"]
+    # Whoever comes first may be in inference mode; those who follow need not be.
+    with torch.inference_mode(False):
+        return torch.as_tensor(make(*arguments), dtype=dtype, device=place)
