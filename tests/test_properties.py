@@ -260,8 +260,16 @@ def test_extreme_values_under_jit(name):
 
 @pytest.mark.parametrize(
     ("p", "apart", "refused"),
-    [(100, 0, False), (100, 3, False), (300, 0, False), (300, 3, False), (1000, 3, False)]
-    + [(1000, 0, True), (4000, 0, True), (4000, 3, True)],
+    [
+        (100, 0, False),
+        (100, 3, False),
+        (300, 0, False),
+        (300, 3, False),
+        (1000, 3, False),
+        (1000, 0, True),
+        (4000, 0, True),
+        (4000, 3, True),
+    ],
 )
 def test_large_p(p, apart, refused):
     """Right as long as powers fit, and refused beyond: never infinity."""

@@ -63,8 +63,8 @@ def wasserstein_bounds(
     The upper bound is the cost of a coupling that :func:`match` makes of the cheapest one that a direction
     induces. No probability is involved: the directions only decide how tight the bounds are. Both are computed
     in float64 and rounded outward, by all that rounding, underflow and cancellation can have changed: they hold
-    whatever scales a cloud spans, and where scales are too far apart for projections, the axes, on which nothing
-    is rounded, give the lower one. In one dimension both bounds are W_p, up to rounding.
+    whatever scales a cloud spans, and where scales are too far apart for projections, the axes, on which
+    nothing is rounded, give the lower one. In one dimension both bounds are W_p, up to rounding.
 
     Parameters
     ----------
