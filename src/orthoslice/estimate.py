@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from orthoslice.conditioning import centred, scale_on_device
 from orthoslice.control import Control, Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
-from orthoslice.directions import Given, Sampler
+from orthoslice.directions import OWN, Given, Sampler, Stratified
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
@@ -46,6 +47,10 @@ from orthoslice.scores import Score
 DEFAULT_CAP = 100_000
 """Most directions of an adaptive run that was given no count."""
 
+
+# Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
+# are not kept alive for that.
+_KEPT_PLANS = OWN - {Given, Stratified}
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
@@ -93,6 +98,14 @@ def plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
     """Settle how many directions there are and how they are grouped."""
+    settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
+    return settle(sampler, n_directions, dim, score, p, adaptive)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan_layout(
+    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
+) -> tuple[Sampler, Layout]:
     if n_directions is None or adaptive:
         sampler, default = sampler.with_default_size(dim)
         if n_directions is None:
