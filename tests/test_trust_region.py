@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,13 +56,14 @@ class Reach(gymnasium.Env):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def reach() -> None:
+def reach() -> Iterator[None]:
     gymnasium.register("Reach-v0", Reach)
+    yield
+    # Tests of this file may be run in several turns of one process.
+    del gymnasium.registry["Reach-v0"]
 
 
-def make_model(
-    method: str, strength: float = 1e-3, task: str = "Reach-v0", **changes: object
-) -> TrustRegionPPO:
+def make_model(method: str, strength: float = 1e-3, **changes: object) -> TrustRegionPPO:
     config = dataclasses.replace(SMALL, rollout_steps=128, **changes)
     return training.make_model(Run("Reach-v0", method, strength, 0), config)[0]
 
