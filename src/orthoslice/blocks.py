@@ -30,6 +30,12 @@ def whole_blocks(n_directions: int, rows: int) -> tuple[Run, ...]:
     return tuple(run for run in runs if run.n_blocks and run.rows)
 
 
+@functools.lru_cache(maxsize=256)
+def layout_of(runs: tuple[Run, ...], unit_blocks: int = 1) -> Layout:
+    """A layout, perhaps one that was made before and has its tables already."""
+    return Layout(runs, unit_blocks)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How directions are grouped: runs of equal blocks, and `unit_blocks` blocks to an independent unit.
@@ -64,6 +70,13 @@ class Layout:
     def unit_ends(self) -> np.ndarray[Any, Any]:
         """After how many rows every unit ends, with a 0 before the first."""
         return np.concatenate([[0], np.cumsum(self.unit_rows)])
+
+    @functools.cached_property
+    def size_changes(self) -> list[int]:
+        """The blocks at which another size begins, and last the number of all blocks."""
+        sizes = [run.rows for run in self.runs]
+        ends = itertools.accumulate(run.n_blocks for run in self.runs)
+        return [end for end, a, b in zip(ends, sizes, [*sizes[1:], 0], strict=True) if a != b]
 
     @functools.cached_property
     def n_directions(self) -> int:

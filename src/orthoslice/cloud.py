@@ -84,15 +84,18 @@ class Cloud:
         flat = points if self.is_mapped else points.reshape(-1, self.dim)
         # A few points at a time, as a cache holds them.
         step = max(1, _PIECE_ITEMS // self.dim)
+        parts = [slice(first, first + step) for first in range(0, len(flat), step)]
         projected = None
-        for first in range(0, len(flat), step):
-            part = slice(first, first + step)
+        for part in parts:
             piece = np.asarray(flat[part] if self.order is None else flat[self.order[part]])
             piece = piece.astype(np.float64) if widens else piece
             found = directions.project(piece if self.origin is None else piece - self.origin, rows)
-            if projected is None:
+            if len(parts) == 1:
+                projected = found
+            elif projected is None:
                 projected = np.empty((found.shape[0], len(flat)), dtype=found.dtype)
-            projected[:, part] = found
+            if projected is not found:
+                projected[:, part] = found
         assert projected is not None
         return projected.reshape(-1, *points.shape[:-1])
 

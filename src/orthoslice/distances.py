@@ -219,8 +219,9 @@ def estimate_distance(
 
 def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
     x, y, scale = unit_scale(x, y, request.p)
-    atol = None if request.atol is None else request.atol / scale
-    return estimate(replace(request, atol=atol), x, y, rng, scale)
+    if request.atol is not None:
+        request = replace(request, atol=request.atol / scale)
+    return estimate(request, x, y, rng, scale)
 
 
 # A distance that is smaller than the largest coordinate by so many bits has few digits left in float32.

@@ -27,7 +27,7 @@ from orthoslice.arrays import (
     resolve_rng,
     to_numpy,
 )
-from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
+from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, layout_of, with_variance
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred, scale_on_device
@@ -38,7 +38,7 @@ from orthoslice.directions import OWN, Given, Sampler, Stratified
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
-from orthoslice.orders import gather_points, in_canonical_order, ready_for_ties
+from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.result import Estimate, Subject, register_estimates, root
@@ -110,11 +110,11 @@ def _plan_layout(
         sampler, default = sampler.with_default_size(dim)
         if n_directions is None:
             n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
-    layout = Layout(check_sampler(sampler, n_directions, dim))
+    layout = layout_of(check_sampler(sampler, n_directions, dim))
     rows = layout.longest_block
     unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
     if unit > 1:
-        layout = Layout(layout.runs, unit)
+        layout = layout_of(layout.runs, unit)
         if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
             raise ValueError(
                 f"Directions can price each other only in blocks of one size, without weights; {n_directions} "
@@ -222,7 +222,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     x, y = centred(x, y)
     if request.score.breaks_ties:
         (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
-    elif is_readable(x.points) and not (x.weights is None and y.weights is None):
+    elif is_readable(x.points) and may_be_shuffled(x, y):
         # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
         (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
     x, y = with_masses(x, y)

@@ -129,6 +129,15 @@ def in_canonical_order(cloud: Cloud) -> tuple[Array | None, Cloud]:
     return order, Cloud(gather_points(cloud.points, order), weights)
 
 
+def may_be_shuffled(x: Cloud, y: Cloud) -> bool:
+    """Whether weighted clouds may be the same points in another order, as far as extremes of them tell."""
+    if x.weights is None or y.weights is None or x.points.shape != y.points.shape:
+        return False
+    xp = namespace(x.points)
+    pairs = ((x.weights, y.weights), (x.points[..., 0], y.points[..., 0]))
+    return all(bool(xp.all(f(a, axis=-1) == f(b, axis=-1))) for a, b in pairs for f in (xp.min, xp.max))
+
+
 def ready_for_ties(cloud: Cloud) -> tuple[Array | None, Cloud]:
     """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
 
@@ -146,6 +155,10 @@ def ready_for_ties(cloud: Cloud) -> tuple[Array | None, Cloud]:
 def _lengths(points: Array) -> Array:
     """Euclidean lengths of points `(..., n, dim)`, in float64."""
     xp = namespace(points)
+    if isinstance(points, np.ndarray) and points.dtype == np.float32:
+        # Their squares have a place in float64, whatever their size.
+        wide = points.astype(np.float64)
+        return np.sqrt(np.vecdot(wide, wide))
     largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), xp.float64)
     # Coordinates may be of a size whose square has no place in the type.
     unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))

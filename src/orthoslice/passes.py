@@ -236,9 +236,7 @@ def cut_units(
 
     A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.
     """
-    sizes, last_unit = layout.block_rows, layout.n_units
-    # Where blocks of another size begin.
-    changes = [*(np.flatnonzero(np.diff(sizes)) + 1).tolist(), layout.n_blocks]
+    sizes, changes, last_unit = layout.block_rows, layout.size_changes, layout.n_units
     u = first_unit
     while u < stop_unit:
         block = u * layout.unit_blocks
