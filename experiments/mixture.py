@@ -46,7 +46,7 @@ def shares(points: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def describe(points: NDArray[np.floating]) -> dict[str, float | int]:
-    """How points `(n, 2)` lie over the modes: how many are covered, the share in the centre, how far they reach.
+    """How points `(n, 2)` lie over the modes: how many are covered, the share in the centre, the reach.
 
     `reach` is the root mean square distance from the middle; under the law it is 0.495.
     """

@@ -24,7 +24,9 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     """A row of samples a power, and a row of measurements."""
     measured = [row for row in rows if row["kind"] == "measured"]
     powers = sorted({row["p"] for row in measured if row["p"] is not None})
-    figure = Figure(figsize=(3.1 * 2 * len(powers), 6.4), layout="constrained")
+    figure = Figure(
+        figsize=(max(8.0, 4.4 * len(powers)), 5.6 if len(powers) > 1 else 6.8), layout="constrained"
+    )
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.1, 1))
     panels = top.subplots(1, 2 * len(powers), squeeze=False)[0]
     wanted = [(method, p) for p in powers for method in LOOKS]
@@ -58,8 +60,8 @@ def _draw_samples(axes: Axes, rows: list[dict[str, Any]], method: str, p: int) -
 
 _MEASURES = (
     ("w2", "exact W$_2$ to the mixture", None),
-    ("central_share", "share of samples in the centre", 0.25),
-    ("perimeter_modes", "modes covered on the perimeter, of 12", None),
+    ("central_share", "share in the centre", 0.25),
+    ("perimeter_modes", "perimeter modes covered", None),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 import orthoslice as osl
 from experiments import mixture
 from experiments.fig6_generators.config import Config, list_runs
-from experiments.stacked import StackedMLP, generator_of
+from experiments.stacked import StackedMLP, generator_of, one_thread
 from experiments.trainings import replacing
 
 LOSSES = {"sw": osl.nn.SlicedWassersteinLoss, "pw": osl.nn.ProjectedWassersteinLoss}
@@ -72,14 +71,14 @@ class GeneratorTraining:
 
         noise, target = map(torch.stack, zip(*map(draw, range(config.n_seeds)), strict=True))
         total = torch.zeros(len(self.runs), device=self.device)
-        with _one_thread():
+        with one_thread():
             for step in range(config.unit_steps):
                 total += self._step(self._for_runs(noise[:, step]), self._for_runs(target[:, step]))
         if n_done + 1 in config.measured_units:
             self.points[config.measured_units.index(n_done + 1)] = self._measured_points()
         means = (total / config.unit_steps).reshape(-1, config.n_seeds).mean(dim=1).tolist()
         names = (f"loss_{run.method}{run.p}" for run in self.runs[:: config.n_seeds])
-        return dict(zip(names, means, strict=True))
+        return {"steps": (n_done + 1) * config.unit_steps, **dict(zip(names, means, strict=True))}
 
     def _step(self, noise: Tensor, target: Tensor) -> Tensor:
         points = self.generate(noise)
@@ -124,14 +123,3 @@ class GeneratorTraining:
 
 def _device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
-
-
-@contextlib.contextmanager
-def _one_thread() -> Any:
-    """On the host no help from other threads, which costs more than it brings for matrices of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
