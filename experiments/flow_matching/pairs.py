@@ -78,6 +78,9 @@ def pair_pools(
 def make_pairs(config: Config, folder: Path) -> None:
     """Make all pairs that are not in the folder yet."""
     folder.mkdir(parents=True, exist_ok=True)
+    # Kernels are compiled or read from disk at the first call.
+    for pair in PAIRINGS.values():
+        pair(*np.zeros((2, 300, 2), np.float32), 0)
     for name in config.problems:
         problem = None
         for seed in range(config.n_seeds):
@@ -89,9 +92,6 @@ def make_pairs(config: Config, folder: Path) -> None:
             if not missing:
                 continue
             problem = problem or make_problem(name, config)
-            if seed == 0:
-                # Kernels are compiled or read from disk at the first call.
-                pair_pools(missing, problem, config, seed)
             for pairing, pairs in pair_pools(missing, problem, config, seed).items():
                 with replacing(_path(name, Run(pairing, seed), folder)) as partial, partial.open("wb") as file:
                     np.savez_compressed(file, **pairs._asdict())
