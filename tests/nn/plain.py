@@ -9,7 +9,7 @@ import pytest
 from helpers import assert_rounded, bridge_torch
 
 import orthoslice as osl
-from orthoslice import steps
+from orthoslice import whole_steps
 from orthoslice.arrays import STEPS, Stream
 from orthoslice.directions import Orthogonal, drawing
 
@@ -28,7 +28,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no G
 def as_if_on_a_gpu(monkeypatch):
     """Have whole steps run in host memory, by kernels that are emulated there."""
     bridge_torch(monkeypatch, False)
-    monkeypatch.setattr(steps, "_clouds_refusal", lambda *_: None)
+    monkeypatch.setattr(whole_steps, "_clouds_refusal", lambda *_: None)
     for refusal in ("cuda_refusal", "room_refusal"):
         monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
 

@@ -28,7 +28,7 @@ import orthoslice as osl
 from orthoslice.arrays import namespace
 from orthoslice.directions import IID, Orthogonal
 from orthoslice.directions.base import DenseDirections
-from orthoslice.steps import whole_step as whole_step_operation
+from orthoslice.whole_steps import whole_step as whole_step_operation
 
 torch = pytest.importorskip("torch")
 forward_ad = torch.autograd.forward_ad

@@ -39,7 +39,7 @@ from orthoslice.nn._steps import Caches, Turns, WithGradients, split_gradient
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.request import Request
 from orthoslice.scores import Score
-from orthoslice.steps import whole_step
+from orthoslice.whole_steps import whole_step
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256

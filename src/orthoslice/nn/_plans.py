@@ -13,7 +13,7 @@ from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks
 from orthoslice.kernels.cuda.directions import DrawnAhead
 from orthoslice.options import check_directions
-from orthoslice.steps import WholeStep
+from orthoslice.whole_steps import WholeStep
 
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
