@@ -154,18 +154,22 @@ class AutoEncoder:
 
     def step(self, chosen: Tensor) -> Tensor:
         """One step with these images; returns both parts of the loss, without waiting for a GPU."""
-        parts = self.parts_of_loss(self.batch(chosen))
+        parts = self.parts_of_loss(chosen, self.loss, self.generator)
         parts.sum().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return parts.detach()
 
-    def parts_of_loss(self, x: Tensor) -> Tensor:
+    def parts_of_loss(self, chosen: Tensor, loss: nn.Module, generator: torch.Generator) -> Tensor:
         """The mean norm of what is lost of an image, and the distance of the codes to as many of the prior."""
+        x = self.batch(chosen)
         codes = self.encoder(x)
         lost = torch.sigmoid(self.decoder(codes)) - x
-        prior = draw_prior(self.recipe.prior, len(x), self.recipe.code_dim, self.generator)
-        return torch.stack([lost.flatten(1).norm(dim=1).mean(), self.loss(codes, prior)])
+        return torch.stack([lost.flatten(1).norm(dim=1).mean(), loss(codes, self.draw_prior(generator))])
+
+    def draw_prior(self, generator: torch.Generator) -> Tensor:
+        """As many codes of the prior as there are images in a batch."""
+        return draw_prior(self.recipe.prior, self.recipe.batch_size, self.recipe.code_dim, generator)
 
     def batch(self, chosen: Tensor) -> Tensor:
         """Images `(n, 1, 32, 32)` with pixels from 0 to 1, zeros around."""

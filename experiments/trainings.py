@@ -274,7 +274,9 @@ def command(
     parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
     parser.add_argument("--folder", type=Path, help=f"rows and states; by default {name} in build/")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 and so on; by default a GPU if there is one")
-    parser.add_argument("--data", help="a folder with the data sets; by default they are looked for and fetched")
+    parser.add_argument(
+        "--data", help="a folder with the data sets; by default they are looked for and fetched"
+    )
     parser.add_argument("--only", default="", help="runs whose names start so")
     parser.add_argument("--smoke", action="store_true", help="the small runs")
     options = parser.parse_args()

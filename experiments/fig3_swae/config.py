@@ -18,8 +18,8 @@ class Config:
     """Everything that a run depends on.
 
     From the paper: MNIST's first 50,000 images, padded to 32 x 32, codes of 128 coordinates, uniform on
-    [-1, 1]^128, learning rates 1e-4 and 1e-5, one iteration a sweep in random order. From the code that it refers
-    to: the network, batches of 500, 50 directions, RMSprop. The rest is said in `experiments.autoencoder`.
+    [-1, 1]^128, learning rates 1e-4 and 1e-5, one iteration a sweep in random order. From the code that it
+    refers to: the network, batches of 500, 50 directions, RMSprop. The rest is in `experiments.autoencoder`.
     """
 
     estimators: tuple[str, ...] = tuple(ESTIMATORS)
@@ -28,8 +28,8 @@ class Config:
     n_directions: int = 50
     n_sweeps: int = 30
 
-    # Beyond the paper, over fewer sweeps: as many directions as coordinates, other images, and convolutions that
-    # multiply more exactly.
+    # Beyond the paper, over fewer sweeps: as many directions as coordinates, other images, and convolutions
+    # that multiply more exactly.
     n_extra_sweeps: int = 15
     whole_block: int = 128
     extra_data: tuple[str, ...] = ("fashion-mnist",)
@@ -59,8 +59,8 @@ SMOKE = Config(
     extra_data=(),
     precision_estimators=(),
     data="digits",
-    n_images=400,
-    batch_size=100,
+    n_images=160,
+    batch_size=40,
     code_dim=16,
     depth=2,
     n_timing_rounds=2,

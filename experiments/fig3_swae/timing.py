@@ -20,10 +20,8 @@ FILE = "timing.csv"
 
 
 def measure(config: Config, place: Place) -> list[Row]:
-    """A row for each count of directions, estimator and round: milliseconds a step and a call of the distance."""
+    """A row for each count of directions, estimator and round: milliseconds a step, and of the distance."""
     import torch
-
-    from experiments.autoencoder import draw_prior
 
     wait: Callable[[], Any] = torch.cuda.synchronize if place.device.startswith("cuda") else int
     trainings: dict[tuple[int, str], Any] = {}
@@ -46,7 +44,7 @@ def measure(config: Config, place: Place) -> list[Row]:
         for (count, estimator), training in trainings.items():
             chosen = torch.arange(config.batch_size, device=place.device)
             codes = training.encode(config.batch_size)
-            prior = draw_prior("cube", config.batch_size, config.code_dim, training.generator)
+            prior = training.draw_prior(training.generator)
             step = seconds(lambda chosen=chosen, training=training: training.step(chosen))
             distance = seconds(
                 lambda codes=codes, prior=prior, loss=training.loss: loss.value_and_grad(codes, prior)

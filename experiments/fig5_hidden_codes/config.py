@@ -16,8 +16,8 @@ DISTANCES = {"sliced": "SW$_1$", "projected": "PW$_1$"}
 class Config:
     """Everything that a run depends on.
 
-    From the paper: codes of two coordinates, uniform on the unit disc, the rest as in figure 3. That leaves open
-    which of its learning rates; it is the larger, and beyond the paper one that is ten times as large.
+    From the paper: codes of two coordinates, uniform on the unit disc, the rest as in figure 3. That leaves
+    open which of its learning rates; it is the larger, and beyond the paper one that is ten times as large.
     """
 
     learning_rates: tuple[float, ...] = (1e-4, 1e-3)
@@ -50,11 +50,11 @@ SMOKE = Config(
     n_seeds=2,
     n_directions=8,
     data="digits",
-    n_images=400,
-    batch_size=100,
+    n_images=160,
+    batch_size=40,
     depth=2,
-    n_codes=400,
-    n_exact=200,
+    n_codes=160,
+    n_exact=80,
     n_drawn=50,
     is_kept=False,
 )
