@@ -27,6 +27,7 @@ from experiments.fig4_trust_region import claims, curves, jobs, rows, tables, tr
 from experiments.fig4_trust_region.config import METHODS, SMOKE, Config, Run, list_runs, without_extras
 from experiments.fig4_trust_region.penalty import Penalty, projected, sliced
 from experiments.fig4_trust_region.ppo import TrustRegionPPO
+from experiments.trainings import read_rows, write_rows
 
 import orthoslice as osl
 
@@ -220,7 +221,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     # Three rollouts of two that make a row: one of them is pending when it stops.
     config = dataclasses.replace(SMALL, n_steps=3 * 256)
     assert training.train(run, config, tmp_path)
-    first = rows.read_rows(tmp_path / f"{run.name}.csv")
+    first = read_rows(tmp_path / f"{run.name}.csv")
     assert [row["steps"] for row in first] == [512, 768]
     longer = dataclasses.replace(config, n_steps=6 * 256)
     model, environment = training.make_model(run, longer)
@@ -234,7 +235,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     fresh, _ = training.make_model(run, longer)
     assert not torch.equal(fresh.policy.action_net.weight, model.policy.action_net.weight)
     assert training.train(run, longer, tmp_path)
-    kept = rows.read_rows(tmp_path / f"{run.name}.csv")
+    kept = read_rows(tmp_path / f"{run.name}.csv")
     assert kept[:2] == first
     assert [row["steps"] for row in kept] == [512, 768, 1280, 1536]
     assert not list(tmp_path.glob("*.partial"))
@@ -247,17 +248,17 @@ def test_a_stop_between_rows_loses_no_episode(tmp_path: Path, monkeypatch: pytes
     fake = types.SimpleNamespace(time=lambda: next(clock), perf_counter=time.perf_counter)
     monkeypatch.setattr(training, "time", fake)
     assert not training.train(run, SMALL, tmp_path, deadline=1.0)
-    assert rows.read_rows(tmp_path / f"{run.name}.csv") == []
+    assert read_rows(tmp_path / f"{run.name}.csv") == []
     assert training.train(run, SMALL, tmp_path, deadline=1.0)
-    (row,) = rows.read_rows(tmp_path / f"{run.name}.csv")
+    (row,) = read_rows(tmp_path / f"{run.name}.csv")
     assert row["steps"] == 512
     # 12 episodes of 20 steps in each of two rollouts of 256; the one under way at the stop is given up.
     assert row["n_episodes"] == 24
     monkeypatch.undo()
     # Rows ahead of the state, as after a crash between the two files, are made again.
-    rows.write_rows(tmp_path / f"{run.name}.csv", [row, row | {"steps": 700}])
+    write_rows(tmp_path / f"{run.name}.csv", [row, row | {"steps": 700}])
     assert training.train(run, dataclasses.replace(SMALL, n_steps=1024), tmp_path)
-    assert [r["steps"] for r in rows.read_rows(tmp_path / f"{run.name}.csv")] == [512, 1024]
+    assert [r["steps"] for r in read_rows(tmp_path / f"{run.name}.csv")] == [512, 1024]
 
 
 def test_no_time_means_no_work(tmp_path: Path) -> None:

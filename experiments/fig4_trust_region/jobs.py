@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import multiprocessing
 import os
 import sys
@@ -13,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.fig4_trust_region.config import Config, Run, list_runs
-from experiments.fig4_trust_region.rows import Files, read_rows
+from experiments.trainings import WORK as ALL_WORK
+from experiments.trainings import Files, claim_folder, read_rows
 
-WORK = Path(__file__).resolve().parents[2] / "build" / "fig4_trust_region"
+WORK = ALL_WORK / "fig4_trust_region"
 """Where rows and states of trainings are kept."""
 
 _WHICH_RUNS = {
@@ -28,7 +27,7 @@ _WHICH_RUNS = {
 def train_all(config: Config, folder: Path, *, n_jobs: int = 1, minutes: float | None = None) -> list[Run]:
     """Train every run that is not finished; returns those that are not when the minutes are over."""
     deadline = float("inf") if minutes is None else time.time() + 60 * minutes
-    _claim(folder, config)
+    claim_folder(folder, config, _WHICH_RUNS)
     runs = list_runs(config)
     if n_jobs == 1:
         finished = [_train(run, config, folder, deadline) for run in runs]
@@ -48,7 +47,7 @@ def train_all(config: Config, folder: Path, *, n_jobs: int = 1, minutes: float |
 
 def collect_rows(config: Config, folder: Path) -> list[dict[str, Any]]:
     """The rows of all runs, in the order of the runs."""
-    paths = (Files.of(run, folder).rows for run in list_runs(config))
+    paths = (Files.of(run.name, folder).rows for run in list_runs(config))
     return [row for path in paths if path.exists() for row in read_rows(path)]
 
 
@@ -57,20 +56,3 @@ def _train(run: Run, config: Config, folder: Path, deadline: float) -> bool:
     from experiments.fig4_trust_region.training import train
 
     return train(run, config, folder, deadline)
-
-
-def _claim(folder: Path, config: Config) -> None:
-    """Refuse a folder of runs with other settings, which would be taken up as if they were these."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = json.loads(json.dumps(dataclasses.asdict(config)))
-    settings = {name: value for name, value in settings.items() if name not in _WHICH_RUNS}
-    path = folder / "settings.json"
-    if not path.exists():
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if kept != settings:
-        names = sorted(name for name in kept.keys() | settings.keys() if kept.get(name) != settings.get(name))
-        raise ValueError(
-            f"`folder` must hold runs with the same settings; {', '.join(names)} differ in {folder}. "
-            "Pass another folder, or delete it to start anew."
-        )

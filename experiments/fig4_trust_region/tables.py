@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.common import RESULTS
 from experiments.fig4_trust_region.curves import Curve, Floats, bootstrap, interquartile_mean, make_curves
-from experiments.fig4_trust_region.rows import read_rows
+from experiments.trainings import read_rows
 
 HEAD = (
     *("method", "lambda", "seeds", "final: mean ± sd", "IQM (95%)", "area: mean ± sd", "IQM (95%)"),

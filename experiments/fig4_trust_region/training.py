@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +20,8 @@ import orthoslice as osl
 from experiments.fig4_trust_region.config import METHODS, Config, Run
 from experiments.fig4_trust_region.penalty import Penalty, divergence
 from experiments.fig4_trust_region.ppo import TrustRegionPPO
-from experiments.fig4_trust_region.rows import COLUMNS, Files, read_rows, replacing, write_rows
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """No help from other threads, which costs more than it brings for matrices of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+from experiments.fig4_trust_region.rows import COLUMNS
+from experiments.trainings import Files, one_thread, read_rows, replacing, write_rows
 
 
 @one_thread()
@@ -42,7 +30,7 @@ def train(run: Run, config: Config, folder: Path, deadline: float = float("inf")
 
     Returns whether the run is finished. Rows and state are in `folder` then, and were after every row.
     """
-    files, n_steps = Files.of(run, folder), config.steps_of(run)
+    files, n_steps = Files.of(run.name, folder), config.steps_of(run)
     rows = read_rows(files.rows) if files.rows.exists() else []
     if rows and rows[-1]["steps"] >= n_steps:
         return True
@@ -159,7 +147,7 @@ def _save(
     files: Files,
 ) -> None:
     """Rows first: those that are ahead of the state are dropped when it is read."""
-    write_rows(files.rows, rows)
+    write_rows(files.rows, rows, COLUMNS)
     state = {
         "policy": model.policy.state_dict(),
         "optimizer": model.policy.optimizer.state_dict(),
