@@ -9,6 +9,8 @@ NAMES = {
     "fig2_mse_scatter": "Figure 2: orthogonal against iid error on random problems",
     "table_2x2": "The two data sets in the proof of the 2x2 proposition, with the paper's numbers",
     "fig4_trust_region": "Figure 4: PPO held near its old policy by SW or PW (extra `rl`)",
+    "fig6_generators": "Figure 6: generators of 16 Gaussians, trained with SW or with PW",
+    "flow_matching": "Flow matching with pairs by `osl.match`, at random, and as cheap as can be",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }
