@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.trainings import replacing
+from orthoslice import datasets
 
 DataName: TypeAlias = Literal["mnist", "fashion-mnist"]
 PartName: TypeAlias = Literal["train", "test"]
@@ -189,9 +190,21 @@ def _keep(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], file: s
 
 
 @functools.cache
-def on_device(name: DataName, n_images: int, folder: str | None, device: str) -> Any:
-    """The first training images as a torch tensor of bytes `(n_images, 1, 28, 28)`, kept for all who ask."""
+def images_on(device: str, name: DataName | Literal["digits"], n_images: int, folder: str | None = None) -> Any:
+    """The first training images as a torch tensor of bytes `(n_images, 1, 28, 28)`, kept for all who ask.
+
+    ``"digits"`` are those that come with the package, enlarged, for small runs without any file.
+    """
     import torch
 
-    images = load(name, folder=folder).images[:n_images]
-    return torch.as_tensor(np.ascontiguousarray(images), device=device)[:, None]
+    images = _enlarged_digits() if name == "digits" else load(name, folder=folder).images
+    # A copy: torch wants memory that it may write to.
+    return torch.as_tensor(images[:n_images].copy(), device=device)[:, None]
+
+
+def _enlarged_digits() -> NDArray[np.uint8]:
+    """Handwritten digits of 8 x 8 pixels, of all kinds in turn, as images of 28 x 28."""
+    kinds = [datasets.digits(label) for label in range(10)]
+    small = np.stack([kind[:170] for kind in kinds], axis=1).reshape(-1, 8, 8)
+    large = np.kron(small * (255 / 16), np.ones((1, 3, 3)))
+    return np.pad(large, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)

@@ -8,6 +8,7 @@ machine that trains may have no package to draw with.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import dataclasses
@@ -43,7 +44,7 @@ class Training(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     def finish(self, stem: Path) -> None:
-        """Called once after the last unit, to leave files whose names start with `stem`, if any."""
+        """Called after the last unit, to leave files beside `stem`, whose name theirs begin with, if any."""
         ...
 
 
@@ -59,6 +60,21 @@ class Job(NamedTuple):
     """Picklable: a function or a `functools.partial` of one."""
     lane: int = 0
     """Jobs of one lane run in one process, in turn; those to be compared in time share one."""
+
+
+class Place(NamedTuple):
+    """Where trainings run and where their data is; it changes nothing of what they are."""
+
+    device: str = "cpu"
+    data: str | None = None
+    """A folder; None looks for it, and fetches it."""
+
+    @classmethod
+    def at_hand(cls) -> Place:
+        """A GPU, if there is one."""
+        import torch
+
+        return cls("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Files(NamedTuple):
@@ -130,6 +146,19 @@ def claim_folder(folder: Path, config: Any, free: Collection[str]) -> None:
         )
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """No help from other threads of torch, which costs more than it brings for small networks on a CPU."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def train_all(jobs: Sequence[Job], folder: Path, *, n_jobs: int = 1, minutes: float | None = None) -> list[Job]:
     """Train every job that is not finished; returns those that are not when the minutes are over.
 
@@ -165,6 +194,7 @@ def advance_in_turn(jobs: Sequence[Job], folder: Path, deadline: float = float("
     if time.time() >= deadline:
         return [job.name for job in unfinished]
     with contextlib.ExitStack() as stack:
+        stack.enter_context(one_thread())
         under_way = [_Started(job, folder) for job in unfinished]
         for started in under_way:
             stack.callback(started.save)
@@ -200,11 +230,14 @@ class _Started:
         """One more unit, and its row."""
         start = time.perf_counter()
         row = self.training.advance(len(self.rows))
-        row = {**self.job.key, **row, "seconds": time.perf_counter() - start}
+        row["seconds"] = time.perf_counter() - start
+        if both := row.keys() & self.job.key.keys():
+            raise ValueError(f"A row must not have columns of the job's key; both have {', '.join(both)}.")
+        row = self.job.key | row
         self.rows.append(rounded(row))
         if self.is_finished:
             # Before the last row is written, which says that all is done.
-            self.training.finish(self.files.rows.with_suffix(""))
+            self.training.finish(self.files.rows.with_name(self.job.name))
         write_rows(self.files.rows, self.rows)
         self._report()
         if self.is_finished or time.monotonic() - self.saved_at > SECONDS_BETWEEN_STATES:
@@ -224,3 +257,53 @@ class _Started:
         facts = [f"{name} {value}" for name, value in self.rows[-1].items() if name not in self.job.key]
         count = f"{len(self.rows)} of {self.job.n_units}"
         print(f"{self.job.name}: {count}, {', '.join(facts)}", file=sys.stderr, flush=True)
+
+
+def command(
+    name: str,
+    doc: str | None,
+    configs: tuple[Any, Any],
+    list_jobs: Callable[[Any, Place], list[Job]],
+    free: Collection[str],
+    work: Callable[[Any, Path, Place], None] | None = None,
+) -> int:
+    """The command line of an experiment's trainings: exit 0 all is done, 1 some runs are not finished.
+
+    Parameters
+    ----------
+    name, doc
+        Of the experiment, and what the command does.
+    configs
+        The full and the small configuration.
+    list_jobs
+        Makes the jobs of a configuration.
+    free
+        As in :func:`claim_folder`.
+    work
+        What else is done in the folder after the trainings, if there is something.
+    """
+    # argparse, since this also runs where little else is installed.
+    parser = argparse.ArgumentParser(f"python -m experiments.{name}", description=doc)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the runs")
+    parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
+    parser.add_argument("--folder", type=Path, help=f"rows and states; by default {name} in build/")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 and so on; by default a GPU if there is one")
+    parser.add_argument(
+        "--data", help="a folder with the data sets; by default they are looked for and fetched"
+    )
+    parser.add_argument("--only", default="", help="runs whose names start so")
+    parser.add_argument("--smoke", action="store_true", help="the small runs")
+    options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error(f"`--jobs` must be at least 1; got {options.jobs}.")
+    config = configs[options.smoke]
+    folder = options.folder or WORK / (f"{name}_smoke" if options.smoke else name)
+    place = Place(options.device or Place.at_hand().device, options.data)
+    jobs = [job for job in list_jobs(config, place) if job.name.startswith(options.only)]
+    claim_folder(folder, config, free)
+    left = train_all(jobs, folder, n_jobs=options.jobs, minutes=options.minutes)
+    if work is not None and not left:
+        work(config, folder, place)
+    message = f"{len(left)} runs are not finished; call again to go on." if left else "All is done."
+    print(message, file=sys.stderr)
+    return 1 if left else 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +21,7 @@ from experiments.fig4_trust_region.config import METHODS, Config, Run
 from experiments.fig4_trust_region.penalty import Penalty, divergence
 from experiments.fig4_trust_region.ppo import TrustRegionPPO
 from experiments.fig4_trust_region.rows import COLUMNS
-from experiments.trainings import Files, read_rows, replacing, write_rows
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """No help from other threads, which costs more than it brings for matrices of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+from experiments.trainings import Files, one_thread, read_rows, replacing, write_rows
 
 
 @one_thread()
