@@ -15,6 +15,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,6 +28,7 @@ Row: TypeAlias = dict[str, Any]
 WORK = Path(__file__).resolve().parents[1] / "build"
 """Rows and states of an experiment's trainings are kept in a folder of its name in here."""
 
+MACHINE = "machine.json"
 SECONDS_BETWEEN_STATES = 60.0
 
 
@@ -75,6 +77,14 @@ class Place(NamedTuple):
         import torch
 
         return cls("cuda" if torch.cuda.is_available() else "cpu")
+
+    def describe(self) -> dict[str, str]:
+        """What the numbers of a training may depend on beside its configuration."""
+        import torch
+
+        on_gpu = self.device.startswith("cuda")
+        name = torch.cuda.get_device_name(self.device) if on_gpu else platform.machine()
+        return {"device": name, "torch": torch.__version__, "python": platform.python_version()}
 
 
 class Files(NamedTuple):
@@ -144,6 +154,11 @@ def claim_folder(folder: Path, config: Any, free: Collection[str]) -> None:
             f"`folder` must hold runs with the same settings; {', '.join(names)} differ in {folder}. "
             "Pass another folder, or delete it to start anew."
         )
+
+
+def note_machine(folder: Path, place: Place) -> None:
+    """Keep where the runs of a folder were trained; the last machine counts."""
+    (folder / MACHINE).write_text(json.dumps(place.describe(), indent=2) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -301,6 +316,7 @@ def command(
     place = Place(options.device or Place.at_hand().device, options.data)
     jobs = [job for job in list_jobs(config, place) if job.name.startswith(options.only)]
     claim_folder(folder, config, free)
+    note_machine(folder, place)
     left = train_all(jobs, folder, n_jobs=options.jobs, minutes=options.minutes)
     if work is not None and not left:
         work(config, folder, place)
