@@ -8,7 +8,10 @@ NAMES = {
     "fig1_mse_map": "Figure 1: where independent directions beat orthogonal ones, over two angles",
     "fig2_mse_scatter": "Figure 2: orthogonal against iid error on random problems",
     "table_2x2": "The two data sets in the proof of the 2x2 proposition, with the paper's numbers",
+    "fig3_swae": "Figure 3: sliced Wasserstein auto-encoders with three estimators (extra `torch`)",
     "fig4_trust_region": "Figure 4: PPO held near its old policy by SW or PW (extra `rl`)",
+    "fig5_hidden_codes": "Figure 5: codes of auto-encoders trained with SW and with PW (extra `torch`)",
+    "swae_gradients": "How much gradients vary inside the auto-encoder, with each estimator (extra `torch`)",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
+import importlib.util
 import json
 import math
 import platform
@@ -18,6 +19,7 @@ import numpy as np
 import scipy
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 import orthoslice as osl
 from orthoslice.exact import estimator_mse_plane
@@ -55,6 +57,13 @@ class MissingExtra(ImportError):
     """What an experiment needs is not installed; the message says which extra installs it."""
 
 
+def require(extra: str, *packages: str) -> None:
+    """Raise :class:`MissingExtra` unless all these packages are installed."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise MissingExtra(f"This experiment needs {', '.join(missing)}: pip install 'orthoslice[{extra}]'.")
+
+
 class Outcome(NamedTuple):
     """What a run left behind."""
 
@@ -76,7 +85,10 @@ def execute(name: str, folder: Path, *, smoke: bool = False) -> Outcome:
     write_rows(folder / f"{name}.csv", rows)
     with mpl.rc_context(STYLE):
         save_figure(module.plot(rows), folder / name)
-    record = describe(name, config, seconds) | {"claims": [claim._asdict() for claim in claims]}
+    record = describe(name, config, seconds)
+    if getattr(config, "is_kept", False) and hasattr(module, "machine"):
+        record["machine"] = module.machine()
+    record |= {"claims": [claim._asdict() for claim in claims]}
     (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return Outcome(rows, claims, seconds, folder)
 
@@ -128,6 +140,14 @@ def plane_errors(
         estimator_mse_plane(x, y, p, score=score, directions=name, n_directions=n_directions) for name in names
     )
     return iid, orthogonal
+
+
+def student(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of independent numbers, with Student's interval."""
+    sample = np.asarray(values, dtype=float)
+    mean = float(sample.mean())
+    half = float(stdtrit(sample.size - 1, (1 + level) / 2) * sample.std(ddof=1) / math.sqrt(sample.size))
+    return mean, mean - half, mean + half
 
 
 def wilson(n_hits: int, n_trials: int, level_z: float = 1.959964) -> tuple[float, float]:

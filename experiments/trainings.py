@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -191,6 +192,33 @@ def train_all(jobs: Sequence[Job], folder: Path, *, n_jobs: int = 1, minutes: fl
             parts = pool.map(advance_in_turn, lanes, [folder] * n_jobs, [deadline] * n_jobs)
             left = {name for part in parts for name in part}
     return [job for job in jobs if job.name in left]
+
+
+@contextlib.contextmanager
+def trained(
+    name: str, config: Any, list_jobs: Callable[[Any, Place], list[Job]], free: Collection[str]
+) -> Iterator[tuple[list[Row], Path, Place]]:
+    """Train what is not trained yet; gives the rows of all runs, and the folder and the place of the trainings.
+
+    With `config.is_kept` that is a folder under ``build/``. That of a small run is gone afterwards.
+    """
+    with contextlib.ExitStack() as stack:
+        if config.is_kept:
+            folder, place = WORK / name, Place.at_hand()
+        else:
+            folder, place = Path(stack.enter_context(tempfile.TemporaryDirectory())), Place()
+        claim_folder(folder, config, free)
+        jobs = list_jobs(config, place)
+        if train_all(jobs, folder, minutes=0):
+            note_machine(folder, place)
+            train_all(jobs, folder)
+        yield collect_rows(jobs, folder), folder, place
+
+
+def read_machine(name: str) -> dict[str, str]:
+    """Where the kept runs of an experiment were trained."""
+    found: dict[str, str] = json.loads((WORK / name / MACHINE).read_text(encoding="utf-8"))
+    return found
 
 
 def collect_rows(jobs: Sequence[Job], folder: Path) -> list[Row]:
