@@ -117,8 +117,4 @@ class GeneratorTraining:
     def finish(self, stem: Path) -> None:
         """Leave the points of all measured units, `(units, runs, n, 2)`."""
         with replacing(stem.with_suffix(".npz")) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, points=self.points.numpy(), device=_device_name(self.device))
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
+            np.savez_compressed(file, points=self.points.numpy())
