@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 import orthoslice as osl
+from orthoslice.cloud import Cloud
+from orthoslice.conditioning import scale_on_device
 
 METHODS = {
     "sliced": osl.sliced_wasserstein,
@@ -116,3 +120,14 @@ def test_a_distance_beyond_the_range_is_an_error(dtype):
             osl.wasserstein_bounds(x, -x, rng=0)
         with pytest.raises(OverflowError, match="range of float64"):
             _ = osl.wasserstein(x, -x).distance
+
+
+def test_a_device_is_sent_its_tables_once() -> None:
+    """What is sent again at every call makes the host wait for the device."""
+    kept = sys.modules["orthoslice.arrays.namespace"]._kept
+    x = Cloud(torch.ones(5, 3))
+    scale_on_device(x, x, 2.0)
+    before = kept.cache_info()
+    scale_on_device(x, x, 2.0)
+    after = kept.cache_info()
+    assert (after.misses, after.hits) == (before.misses, before.hits + 1)
