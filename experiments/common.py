@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
+import importlib.util
 import json
 import math
 import platform
@@ -17,7 +18,7 @@ import matplotlib as mpl
 import numpy as np
 import scipy
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 import orthoslice as osl
@@ -56,6 +57,13 @@ class MissingExtra(ImportError):
     """What an experiment needs is not installed; the message says which extra installs it."""
 
 
+def require(extra: str, *packages: str) -> None:
+    """Raise :class:`MissingExtra` unless all these packages are installed."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise MissingExtra(f"This experiment needs {', '.join(missing)}: pip install 'orthoslice[{extra}]'.")
+
+
 class Outcome(NamedTuple):
     """What a run left behind."""
 
@@ -77,7 +85,10 @@ def execute(name: str, folder: Path, *, smoke: bool = False) -> Outcome:
     write_rows(folder / f"{name}.csv", rows)
     with mpl.rc_context(STYLE):
         save_figure(module.plot(rows), folder / name)
-    record = describe(name, config, seconds) | {"claims": [claim._asdict() for claim in claims]}
+    record = describe(name, config, seconds)
+    if getattr(config, "is_kept", False) and hasattr(module, "machine"):
+        record["machine"] = module.machine()
+    record |= {"claims": [claim._asdict() for claim in claims]}
     (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return Outcome(rows, claims, seconds, folder)
 
@@ -131,16 +142,17 @@ def plane_errors(
     return iid, orthogonal
 
 
+def student(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of independent numbers, with Student's interval."""
+    sample = np.asarray(values, dtype=float)
+    mean = float(sample.mean())
+    half = float(stdtrit(sample.size - 1, (1 + level) / 2) * sample.std(ddof=1) / math.sqrt(sample.size))
+    return mean, mean - half, mean + half
+
+
 def wilson(n_hits: int, n_trials: int, level_z: float = 1.959964) -> tuple[float, float]:
     """Wilson's 95% interval for a probability."""
     share, z2 = n_hits / n_trials, level_z**2
     centre = (share + z2 / (2 * n_trials)) / (1 + z2 / n_trials)
     half = level_z / (1 + z2 / n_trials) * math.sqrt(share * (1 - share) / n_trials + z2 / (4 * n_trials**2))
     return max(centre - half, 0.0), min(centre + half, 1.0)
-
-
-def mean_interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of a few values, one a seed, with Student's interval."""
-    mean, n = float(values.mean()), values.size
-    half = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n))
-    return mean, mean - half, mean + half

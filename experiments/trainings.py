@@ -15,7 +15,9 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +29,7 @@ Row: TypeAlias = dict[str, Any]
 WORK = Path(__file__).resolve().parents[1] / "build"
 """Rows and states of an experiment's trainings are kept in a folder of its name in here."""
 
+MACHINE = "machine.json"
 SECONDS_BETWEEN_STATES = 60.0
 
 
@@ -75,6 +78,14 @@ class Place(NamedTuple):
         import torch
 
         return cls("cuda" if torch.cuda.is_available() else "cpu")
+
+    def describe(self) -> dict[str, str]:
+        """What the numbers of a training may depend on beside its configuration."""
+        import torch
+
+        on_gpu = self.device.startswith("cuda")
+        name = torch.cuda.get_device_name(self.device) if on_gpu else platform.machine()
+        return {"device": name, "torch": torch.__version__, "python": platform.python_version()}
 
 
 class Files(NamedTuple):
@@ -146,6 +157,11 @@ def claim_folder(folder: Path, config: Any, free: Collection[str]) -> None:
         )
 
 
+def note_machine(folder: Path, place: Place) -> None:
+    """Keep where the runs of a folder were trained; the last machine counts."""
+    (folder / MACHINE).write_text(json.dumps(place.describe(), indent=2) + "\n", encoding="utf-8")
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """No help from other threads of torch, which costs more than it brings for small networks on a CPU."""
@@ -176,6 +192,33 @@ def train_all(jobs: Sequence[Job], folder: Path, *, n_jobs: int = 1, minutes: fl
             parts = pool.map(advance_in_turn, lanes, [folder] * n_jobs, [deadline] * n_jobs)
             left = {name for part in parts for name in part}
     return [job for job in jobs if job.name in left]
+
+
+@contextlib.contextmanager
+def trained(
+    name: str, config: Any, list_jobs: Callable[[Any, Place], list[Job]], free: Collection[str]
+) -> Iterator[tuple[list[Row], Path, Place]]:
+    """Train what is not trained yet; gives the rows of all runs, and the folder and the place of the trainings.
+
+    With `config.is_kept` that is a folder under ``build/``. That of a small run is gone afterwards.
+    """
+    with contextlib.ExitStack() as stack:
+        if config.is_kept:
+            folder, place = WORK / name, Place.at_hand()
+        else:
+            folder, place = Path(stack.enter_context(tempfile.TemporaryDirectory())), Place()
+        claim_folder(folder, config, free)
+        jobs = list_jobs(config, place)
+        if train_all(jobs, folder, minutes=0):
+            note_machine(folder, place)
+            train_all(jobs, folder)
+        yield collect_rows(jobs, folder), folder, place
+
+
+def read_machine(name: str) -> dict[str, str]:
+    """Where the kept runs of an experiment were trained."""
+    found: dict[str, str] = json.loads((WORK / name / MACHINE).read_text(encoding="utf-8"))
+    return found
 
 
 def collect_rows(jobs: Sequence[Job], folder: Path) -> list[Row]:
@@ -301,6 +344,7 @@ def command(
     place = Place(options.device or Place.at_hand().device, options.data)
     jobs = [job for job in list_jobs(config, place) if job.name.startswith(options.only)]
     claim_folder(folder, config, free)
+    note_machine(folder, place)
     left = train_all(jobs, folder, n_jobs=options.jobs, minutes=options.minutes)
     if work is not None and not left:
         work(config, folder, place)

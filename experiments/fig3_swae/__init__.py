@@ -1,0 +1,64 @@
+"""Figure 3: the sliced Wasserstein auto-encoder, with iid, orthogonal and Hadamard-Rademacher directions.
+
+`config` says what is trained, `experiments.autoencoder` is the network and its training, `timing` measures a
+step; `curves` holds the statistics, and `picture`, `claims` and `tables` what is made of them.
+``python -m experiments.fig3_swae --jobs 5 --minutes 9`` trains for nine minutes and can be called again.
+``python -m experiments fig3_swae`` trains what is left, draws and judges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.fig3_swae.config import FREE, SMOKE, Config, list_jobs
+from experiments.trainings import Row, read_machine, read_rows, trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.common import Claim
+
+__all__ = ["REFUTED", "SMOKE", "Config", "check", "machine", "plot", "run"]
+
+REFUTED: tuple[str, ...] = ()
+"""Claims of the paper that the kept results do not bear out."""
+
+# What follows is imported late: a machine that trains needs nothing to draw with.
+
+
+def run(config: Config) -> list[Row]:
+    """Train what is not trained yet; a row a sweep of every run, with what a step of its kind takes."""
+    from experiments.common import require
+    from experiments.fig3_swae.timing import FILE, measure_into, summarize
+
+    require("torch", "torch")
+    with trained("fig3_swae", config, list_jobs, FREE) as (rows, folder, place):
+        measure_into(config, folder, place)
+        taken = summarize(read_rows(folder / FILE))
+    nothing = dict.fromkeys(next(iter(taken.values())))
+    made = []
+    for row in rows:
+        # Times were taken with this precision alone.
+        key = row["n_directions"], row["estimator"]
+        times = taken[key] if row["precision"] == config.precision else nothing
+        made.append({name: value for name, value in row.items() if name != "seconds"} | times)
+    return made
+
+
+def machine() -> dict[str, str]:
+    """Where the kept runs were trained."""
+    return read_machine("fig3_swae")
+
+
+def check(rows: list[Row]) -> list[Claim]:
+    """What the paper says of the two learning rates and of time, judged with intervals over seeds."""
+    from experiments.fig3_swae.claims import judge
+
+    return judge(rows)
+
+
+def plot(rows: list[Row]) -> Figure:
+    """Log training loss against sweeps and time, differences between estimators, and what a step costs."""
+    from experiments.fig3_swae.picture import draw
+
+    return draw(rows)

@@ -8,7 +8,6 @@ again. ``python -m experiments fig4_trust_region`` trains what is left, draws an
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -31,12 +30,13 @@ REFUTED: tuple[str, ...] = ()
 
 def run(config: Config) -> list[dict[str, Any]]:
     """Train what is not trained yet, on every core for a kept run; a row every few rollouts of every run."""
+    from experiments.common import require
     from experiments.fig4_trust_region.jobs import WORK, collect_rows, train_all
 
-    _require("torch", "gymnasium", "stable_baselines3")
+    require("rl", "torch", "gymnasium", "stable_baselines3")
     if config.is_kept:
         if train_all(config, WORK, minutes=0):
-            _require("mujoco")
+            require("rl", "mujoco")
             train_all(config, WORK, n_jobs=len(os.sched_getaffinity(0)))
         return collect_rows(config, WORK)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,11 +56,3 @@ def plot(rows: list[dict[str, Any]]) -> Figure:
     from experiments.fig4_trust_region.picture import draw
 
     return draw(rows)
-
-
-def _require(*packages: str) -> None:
-    from experiments.common import MissingExtra
-
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    if missing:
-        raise MissingExtra(f"This experiment needs {', '.join(missing)}: pip install 'orthoslice[rl]'.")

@@ -1,0 +1,90 @@
+"""What the paper says of figure 3, judged with intervals over seeds."""
+
+from __future__ import annotations
+
+from experiments.common import Claim
+from experiments.fig3_swae.config import ESTIMATORS, Config
+from experiments.fig3_swae.curves import Curve, Kind, difference, make_curves
+from experiments.trainings import Row
+
+SIMILAR = 0.01
+"""Of the log loss: curves that differ by no more than 1% in loss behave similarly."""
+
+
+def judge(rows: list[Row]) -> list[Claim]:
+    """That all runs are whole and learn; and of the paper's own runs what it says of them.
+
+    Differences are of the same seeds, with Student's 95% intervals; two that are judged together have a level
+    that leaves 95% for both.
+    """
+    curves = make_curves(rows)
+    claims = [_wholeness(rows), _learning(curves)]
+    paper = Config.data, Config.precision, Config.n_directions
+    fast, slow = (curves.get(Kind(*paper, rate), {}) for rate in Config.learning_rates)
+    if fast and slow:
+        claims += [_similar(fast), _faster(slow), _cheaper(fast)]
+    return claims
+
+
+def _wholeness(rows: list[Row]) -> Claim:
+    reached: dict[tuple[Kind, str], dict[int, int]] = {}
+    for row in rows:
+        kind = Kind(*(row[name] for name in Kind._fields))
+        reached.setdefault((kind, row["estimator"]), {})[row["seed"]] = row["sweep"]
+    seeds = {frozenset(ends) for ends in reached.values()}
+    lengths = [set(ends.values()) for ends in reached.values()]
+    ends = sorted(set().union(*lengths))
+    return Claim(
+        "All kinds of runs have the same seeds, and all seeds of a kind went equally far.",
+        len(seeds) == 1 and all(len(length) == 1 for length in lengths),
+        f"{sum(map(len, reached.values()))} runs of {len(reached)} kinds; they end at "
+        f"{', '.join(map(str, ends))} sweeps",
+    )
+
+
+def _learning(curves: dict[Kind, dict[str, Curve]]) -> Claim:
+    every = [curve for group in curves.values() for curve in group.values()]
+    falls = [float((curve.log_loss[:, -1] - curve.log_loss[:, 0]).max()) for curve in every]
+    return Claim(
+        "The loss of every run falls.",
+        max(falls) < 0,
+        f"log loss changes by {min(falls):.3f} to {max(falls):.3f}",
+    )
+
+
+def _similar(paper: dict[str, Curve]) -> Claim:
+    found = difference(paper["orthogonal"].final, paper["iid"].final)
+    return Claim(
+        f"Learning rate {Config.learning_rates[0]:g}: orthogonal and iid behave similarly: their final log "
+        f"losses differ by less than {SIMILAR}.",
+        found[1] > -SIMILAR and found[2] < SIMILAR,
+        f"orthogonal - iid: {_interval(found)}",
+    )
+
+
+def _faster(paper: dict[str, Curve]) -> Claim:
+    found = difference(paper["orthogonal"].whole, paper["iid"].whole)
+    return Claim(
+        f"Learning rate {Config.learning_rates[1]:g}: orthogonal converges faster than iid: its log loss is "
+        "lower on average over training.",
+        found[2] < 0,
+        f"orthogonal - iid: {_interval(found)}",
+    )
+
+
+def _cheaper(paper: dict[str, Curve]) -> Claim:
+    """Differences of medians, with normal 95% intervals."""
+    hadamard, orthogonal = paper["hadamard"].times, paper["orthogonal"].times
+    gap = hadamard["step_ms"] - orthogonal["step_ms"]
+    half = 1.96 * (hadamard["step_ms_stderr"] ** 2 + orthogonal["step_ms_stderr"] ** 2) ** 0.5
+    steps = ", ".join(f"{ESTIMATORS[name]} {curve.times['step_ms']:.3g}" for name, curve in paper.items())
+    return Claim(
+        "A step takes less time with HD than with orthogonal directions.",
+        gap + half < 0,
+        f"milliseconds: {steps}; HD - orthogonal: {gap:.3g} ({gap - half:.3g} to {gap + half:.3g})",
+    )
+
+
+def _interval(found: tuple[float, float, float]) -> str:
+    mean, low, high = found
+    return f"{mean:.4f} ({low:.4f} to {high:.4f})"

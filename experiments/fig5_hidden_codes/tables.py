@@ -1,0 +1,39 @@
+"""The table of the page: ``python -m experiments.fig5_hidden_codes.tables [ROWS.csv]`` prints it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from experiments.common import RESULTS, student
+from experiments.fig5_hidden_codes.claims import column, ends
+from experiments.trainings import Row, read_rows
+
+MEASURES = {
+    "mean_radius": "mean radius",
+    "radius_95": "95% lie within",
+    "share_outside": "share outside the disc",
+    "w2": "W_2 to the prior",
+    "reconstruction": "reconstruction",
+}
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown, a row a learning rate and distance, means with 95% intervals over seeds."""
+    head = ("learning rate", "sweeps", "distance", *MEASURES.values())
+    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for rate, group in ends(rows).items():
+        for distance, part in group.items():
+            cells = [f"{rate:g}", str(part[0]["sweep"]), "SW_1" if distance == "sliced" else "PW_1"]
+            cells += [_interval(student(column(part, name))) for name in MEASURES]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interval(found: tuple[float, float, float]) -> str:
+    mean, low, high = found
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+if __name__ == "__main__":
+    print(table(read_rows(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "fig5_hidden_codes.csv")))
