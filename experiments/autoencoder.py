@@ -1,7 +1,7 @@
 """The auto-encoder of figures 3 and 5: its network, the law of its codes, and a training of it.
 
 The network is that of Kolouri et al., "Sliced-Wasserstein Autoencoder" (2018), made for images of 32 x 32, with
-what Keras does by default: weights of Glorot and Bengio, RMSprop that forgets by 0.9. One thing is not as there:
+what Keras does by default: weights of Glorot and Bengio, RMSprop that forgets by 0.9. One thing differs:
 the bias of the last layer, see :meth:`Decoder.start_grey`.
 """
 
