@@ -10,12 +10,13 @@ import numpy as np
 
 from orthoslice.arrays import RNG, resolve_rng, to_numpy
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud, as_array, host_clouds, on_host
+from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
 from orthoslice.directions import OWN, Given, Sampler
 from orthoslice.distances import Options, estimate_distance
+from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.matching import match
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler

@@ -21,7 +21,8 @@ from orthoslice.arrays import (
     to_numpy,
     wide_float,
 )
-from orthoslice.cloud import Cloud, largest_magnitude
+from orthoslice.cloud import Cloud
+from orthoslice.inputs import largest_magnitude
 from orthoslice.kernels.cuda import cuda_refusal
 
 # Coordinates that a block of a GPU goes through before a library would have been quicker.

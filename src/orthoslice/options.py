@@ -13,10 +13,11 @@ import numpy as np
 
 from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.blocks import Run
-from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
+from orthoslice.cloud import Cloud
 from orthoslice.control import Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
+from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype
 
 # How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
 _UNIT_LENGTH = 1e-6
