@@ -314,6 +314,11 @@ def test_powers_that_vanish_are_refused(samples: Any) -> None:
     assert osl.two_sample_test(np.ones((5, 2)), np.ones((4, 2)), p=2000).pvalue == 1
 
 
+def test_a_statistic_beyond_the_range_is_refused() -> None:
+    with pytest.raises(OverflowError, match="exceeds the range of float64"):
+        osl.two_sample_test(np.full((3, 2), 1.7e308), np.full((3, 2), -1.7e308), rng=0)
+
+
 def test_progress_goes_to_stderr(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:
     osl.two_sample_test(*samples, rng=0)
     assert capsys.readouterr() == ("", "")

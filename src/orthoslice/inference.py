@@ -13,7 +13,7 @@ import numpy as np
 from orthoslice.arrays import LABELS, RNG, Stream, resolve_rng
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.conditioning import centred, unit_scale
+from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
@@ -29,12 +29,19 @@ from orthoslice.labels import (
     line_totals,
     space_totals,
 )
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, is_real
+from orthoslice.options import (
+    check_directions,
+    check_level,
+    check_memory,
+    check_n_directions,
+    check_p,
+    check_workers,
+)
 from orthoslice.orders import order_points, ready_for_ties, stable_order
 from orthoslice.progress import progress_bar
 from orthoslice.scores import Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
-from orthoslice.threads import default_workers, ordered_map
+from orthoslice.threads import ordered_map
 
 # Statistics closer to each other than this are taken for equal: sums in another order differ by less.
 _SAME = 1e-9
@@ -106,8 +113,7 @@ class TwoSampleResult:
         """
         from scipy.special import betaincinv
 
-        if not (is_real(level) and 0 < level < 1):
-            raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         hits, misses, tail = self._n_reached, self.n_permutations - self._n_reached, (1 - level) / 2
         low = betaincinv(hits, misses + 1, tail) if hits else 0.0
         high = betaincinv(hits + 1, misses, 1 - tail) if misses else 1.0
@@ -247,18 +253,19 @@ def two_sample_test(
         stream=stream,
         n_labellings=count + 1,
         memory=check_memory(memory),
-        workers=default_workers() if workers is None else check_count("workers", workers),
+        workers=check_workers(workers),
     )
     distances = _distances(job, progress)
     # By how much the rounding of projections can move a distance, which is a distance of roundings.
     slack = 8 * (pooled.dim + 8) * 2.0**-53 * math.sqrt(float(np.max(np.vecdot(pooled.points, pooled.points))))
     reached = int((distances[1:] >= distances[0] * (1 - _SAME) - slack).sum())
+    distances = rescaled(distances, scale, 1)
     return TwoSampleResult(
         name="SW" if score == "sliced" else "PW",
         p=p,
-        statistic=float(scale * distances[0]),
+        statistic=float(distances[0]),
         pvalue=(reached + 1) / (count + 1),
-        null_distribution=scale * distances[1:],
+        null_distribution=distances[1:],
         n_directions=layout.n_directions,
         n_labellings=exchange.n_labellings,
         directions=sampler,
