@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from scipy.sparse import coo_array
 
 
-# Points of both clouds up to which their table of ranks, of 24 bytes a point, is kept for the next pass: no budget
-# counts what is kept. Larger ones are made anew in every pass, which is quick beside finding the orders.
+# Points of both clouds up to which their table of ranks, of 24 bytes a point, is kept for the next pass: no
+# budget counts what is kept. Larger ones are made anew in every pass, which is quick beside finding the orders.
 _KEPT_POINTS = 1 << 16
 
 
