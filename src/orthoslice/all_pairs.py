@@ -209,7 +209,7 @@ def pairwise(
     stream, seed = resolve_rng(rng, np.zeros(1))
     room = check_memory(memory)
     layout = _with_few_units(layout, len(labels), room)
-    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, room, check_workers(workers))
+    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, layout.unit_ends, room, check_workers(workers))
     most = job.rows_at_once(sampler.ambient_dim(pool.dim))
     pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
     factor = 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
@@ -236,6 +236,8 @@ class Job(NamedTuple):
     """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
     layout: Layout
+    unit_ends: Table
+    """Those of the layout."""
     memory: int
     workers: int
 
@@ -335,7 +337,7 @@ def _unit_sums(job: Job, piece: Piece) -> list[tuple[int, int, Table]]:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
     rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
     sort_segments(rows, job.starts)
-    unit = np.searchsorted(job.layout.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
+    unit = np.searchsorted(job.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
     cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
     return [
         (int(unit[first]), int(stop - first), segment_costs(rows[first:stop], job.starts, job.p))

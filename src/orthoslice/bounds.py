@@ -100,9 +100,7 @@ def wasserstein_bounds(
     count = None if isinstance(sampler, Given) else count
     options = Options(sampler, count, None, None, None, rng, memory, workers, progress)
     sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
-    same = options._replace(
-        directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed, progress=progress
-    )
+    same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
     moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
     upper, coupling = _upper(cloud_x, cloud_y, projected, moved)

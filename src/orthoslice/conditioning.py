@@ -164,7 +164,7 @@ def _numpy_float(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     """For every exponent field of a magnitude: 2**-exponent and exponent, `(fields, 2)`."""
     info = np.finfo(f"float{bits}")
@@ -178,7 +178,7 @@ def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     return np.stack([np.exp2(-np.asarray(exponents)), exponents], axis=1)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _by_exponent(bits: int, p: float) -> np.ndarray[Any, Any]:
     """For every exponent from -most to most: factors that make 2**(p * exponent), `(exponents, steps)`."""
     info = np.finfo(f"float{bits}")
