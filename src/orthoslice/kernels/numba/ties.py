@@ -164,10 +164,10 @@ def _settle_run(row: Any, rounding: Any, values: Any, order: Any) -> None:
 @compiled
 def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
     """Whether the numbers from `first` up to `stop` are the same, as those of equal points mostly are."""
-    for k in range(first + 1, stop):
-        if row[order[k]] != row[order[first]]:
-            return False
-    return True
+    k = first + 1
+    while k < stop and row[order[k]] == row[order[first]]:
+        k += 1
+    return k == stop
 
 
 @compiled
