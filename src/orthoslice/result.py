@@ -26,7 +26,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
-from orthoslice.options import is_real
+from orthoslice.options import check_level
 from orthoslice.scores import Score
 from orthoslice.trust import doubts
 
@@ -40,6 +40,16 @@ def root(value: Array, p: float) -> Array:
     result = xp.where(positive, safe if p == 1 else safe ** (1 / p), xp.zeros_like(value))
     # NumPy's `where` makes arrays of what were scalars.
     return result[()] if library(result) == "numpy" else result
+
+
+def root_stderr(value: Array, stderr: Array, p: float) -> Array:
+    """Standard error of :func:`root`, by its slope."""
+    xp = namespace(value)
+    distance = root(value, p)
+    apart = distance != 0
+    slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - p) / p
+    # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
+    return stderr * xp.where(apart, slope, xp.ones_like(slope))
 
 
 class UntrustedWarning(UserWarning):
@@ -161,7 +171,7 @@ class Estimate:
     @property
     def scores(self) -> Array | None:
         """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
-        return None if self._scores is None else rescaled(self._scores, self._scale, self.p)
+        return None if self._scores is None else self._powered(self._scores)
 
     @property
     def stderr(self) -> Array:
@@ -174,12 +184,7 @@ class Estimate:
     @property
     def distance_stderr(self) -> Array:
         """Standard error of `distance`, by the slope of the root."""
-        xp = namespace(self._value)
-        distance = root(detach(self._value), self.p)
-        apart = distance != 0
-        slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - self.p) / self.p
-        # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
-        return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
+        return self._scaled(root_stderr(detach(self._value), self._stderr, self.p))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p^p or PW_p^p of these clouds, over the choice of directions.
@@ -198,8 +203,7 @@ class Estimate:
         return self._scaled(low), self._scaled(high)
 
     def _limits(self, level: float, warn: bool = True) -> tuple[Array, Array]:
-        if not (is_real(level) and 0 < level < 1):
-            raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         self._check_read()
         if warn and self._doubt:
             warnings.warn(f"This interval cannot be trusted: {self._doubt}.", UntrustedWarning, stacklevel=3)
