@@ -28,12 +28,12 @@ class Config:
 
     methods: tuple[MethodName, ...] = ("sw", "pw")
     powers: tuple[int, ...] = (1, 2)
-    n_seeds: int = 10
-    n_steps: int = 10_000
+    n_seeds: int = 5
+    n_steps: int = 5_000
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 1e-4
-    batch_size: int = 512
-    n_directions: int = 64
+    batch_size: int = 256
+    n_directions: int = 32
     n_target: int = 10_000
     """Points of the mixture that a seed trains on, with fresh batches of them."""
     unit_steps: int = 250

@@ -85,6 +85,10 @@ def _draw_measure(
     of_target = values_of(measured, TARGET, None, None, column).mean() if at_target is None else at_target
     axes.axhline(of_target, color=TARGET_COLOUR, linewidth=1, linestyle=":", label="the mixture itself")
     axes.set(xscale="log", xlabel="steps", title=label)
+    axes.set_xticks([steps[0], steps[len(steps) // 2], steps[-1]])
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
-    if column == "w2":
-        axes.legend(loc="best")
+    if column == "central_share":
+        # Between the curves of PW and those of SW.
+        axes.legend(loc="center", bbox_to_anchor=(0.5, 0.26), ncols=2)
