@@ -27,12 +27,12 @@ class Config:
     n_pools: int = 16
     n_components: int = 64
     """Of digits: coordinates along their principal components."""
-    n_steps: int = 20_000
-    hidden: tuple[int, ...] = (512, 512, 512)
+    n_steps: int = 5_000
+    hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 1e-3
     """To begin with; it falls to 0 in a straight line."""
-    batch_size: int = 256
-    unit_steps: int = 500
+    batch_size: int = 128
+    unit_steps: int = 250
     n_points: int = 1000
     """That a run is measured by."""
     n_paths: int = 30
