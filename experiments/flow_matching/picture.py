@@ -24,8 +24,8 @@ _SHIFT = {"independent": 0.9, "match": 1.0, "exact": 1.1}
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """A line for paths, one for distances and bends, and one for digits."""
-    figure = Figure(figsize=(9.6, 8.6), layout="constrained")
-    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(1.05, 1, 1.2))
+    figure = Figure(figsize=(9.6, 7.2), layout="constrained")
+    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(1.1, 1, 0.5))
     for axes, pairing in zip(top.subplots(1, len(LOOKS)), LOOKS, strict=True):
         _draw_paths(axes, rows, pairing)
     problems = list(dict.fromkeys(row["problem"] for row in rows))
