@@ -14,6 +14,7 @@ import orthoslice as osl
 from orthoslice import passes
 from orthoslice.arrays.operations import Operation
 from orthoslice.blocks import Layout, whole_blocks
+from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.space import price_in_space
 
 DISTANCES = [osl.sliced_wasserstein, osl.projected_wasserstein]
@@ -73,6 +74,29 @@ def test_looks_are_shared_by_the_workers(monkeypatch: pytest.MonkeyPatch, rng: n
     osl.sliced_wasserstein(x, y, rtol=1e-9, n_directions=512, workers=2, rng=0)
     assert [rows for _, rows in chunks] == [128, 128, 256]
     assert all(tasks >= 2 for tasks, _ in chunks)
+
+
+@pytest.mark.parametrize(("says", "expected"), [(None, [64]), (1 << 20, [3] * 21 + [1])])
+def test_an_implementation_says_how_much_memory_a_direction_takes(
+    says: int | None, expected: list[int], monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """And then gets as many as fit: of four, the last lacks room to be drawn.
+
+    One that says nothing is taken to need what the reference does.
+    """
+    known = list(sorted_scores._implementations)
+    monkeypatch.setattr(sorted_scores, "_implementations", known.copy())
+    rows: list[int] = []
+
+    def counted(px: Any, py: Any, p: float) -> Any:
+        rows.append(px.shape[0])
+        return known[-1].run(px, py, p)
+
+    stated = None if says is None else lambda *_: says
+    sorted_scores.implementation("counted", lambda *_: None, before="numba", row_bytes=stated)(counted)
+    x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 4))
+    osl.sliced_wasserstein(x, y, directions="iid", n_directions=64, memory=4 << 20, workers=1, rng=0)
+    assert rows == expected
 
 
 PEAK = """

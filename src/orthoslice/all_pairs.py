@@ -19,11 +19,11 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
 from orthoslice.directions.stratified import Stratified
-from orthoslice.estimate import plan_layout
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.progress import progress_bar
+from orthoslice.request import plan_layout
 from orthoslice.result import root
 from orthoslice.scores import Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions

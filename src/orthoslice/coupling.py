@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from orthoslice.arrays import (
     wide_float,
     wide_int,
 )
-from orthoslice.cloud import Cloud, single_clouds
+from orthoslice.cloud import Cloud, shared_batch, single_clouds
 from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
@@ -43,6 +44,12 @@ class Pairs(NamedTuple):
     iy: Array
     mass: Array
     ends_x: Array | None
+
+
+def coupling_bytes(x: Cloud, y: Cloud) -> int:
+    """What the coupling of a direction and its price need at their peak (measured, rounded up)."""
+    numbers = 6 if x.weights is None and y.weights is None else 12
+    return 8 * numbers * math.prod(shared_batch(x, y)) * (x.n + y.n)
 
 
 def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:

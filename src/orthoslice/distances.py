@@ -11,7 +11,7 @@ from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, unit_scale, widened
 from orthoslice.control import Control
 from orthoslice.directions.base import check_count
-from orthoslice.estimate import Request, estimate, plan_layout
+from orthoslice.estimate import estimate
 from orthoslice.options import (
     check_control,
     check_directions,
@@ -20,6 +20,7 @@ from orthoslice.options import (
     check_p,
     check_tolerance,
 )
+from orthoslice.request import Request, plan_layout
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
 from orthoslice.threads import default_workers
@@ -194,12 +195,19 @@ def estimate_distance(
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
     p = check_p(p)
     x, y = make_clouds(*clouds)
+    request = make_request(name, score, x, y, p, given)
+    answer = _estimate_scaled(request, x, y, given.rng)
+    return _vouched(request, answer, x, y, given.rng) if vouched else answer
+
+
+def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: Options) -> Request:
+    """Check the options for these clouds, and settle how many directions there are."""
     sampler = check_directions(given.directions, x)
     count = check_n_directions(given.n_directions, sampler)
     control = check_control(given.control)
     rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
     sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive=not (rtol is None and atol is None))
-    request = Request(
+    return Request(
         name=name,
         score=score,
         p=p,
@@ -213,8 +221,6 @@ def estimate_distance(
         control=control,
         fit=not is_scaled_on_device(x, y),
     )
-    answer = _estimate_scaled(request, x, y, given.rng)
-    return _vouched(request, answer, x, y, given.rng) if vouched else answer
 
 
 def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,105 +26,23 @@ from orthoslice.arrays import (
     resolve_rng,
     to_numpy,
 )
-from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, layout_of, with_variance
+from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred, scale_on_device
-from orthoslice.control import Control, Corrected, KnownMean, correct
+from orthoslice.control import Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
-from orthoslice.directions import OWN, Given, Sampler, Stratified
-from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.directions import Given
 from orthoslice.directions.given import GIVEN_LATER
-from orthoslice.options import check_sampler
 from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
+from orthoslice.request import Request
 from orthoslice.result import Estimate, Subject, register_estimates, root
-from orthoslice.scores import Score
-
-DEFAULT_CAP = 100_000
-"""Most directions of an adaptive run that was given no count."""
-
-
-# Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
-# are not kept alive for that.
-_KEPT_PLANS = OWN - {Given, Stratified}
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be estimated, checked and complete but for the clouds."""
-
-    name: str
-    score: Score
-    p: float
-    sampler: Sampler
-    layout: Layout
-    memory: int
-    workers: int
-    rtol: float | None
-    atol: float | None
-    """In the units of the clouds as they are handed to :func:`estimate`."""
-    progress: bool
-    control: Control | None
-    fit: bool
-    """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
-    steady: bool = False
-    """As in :class:`Passes`."""
-
-    @property
-    def adaptive(self) -> bool:
-        return self.rtol is not None or self.atol is not None
-
-    @property
-    def looks(self) -> list[int]:
-        """After how many units to look whether the tolerance is met; the last is the cap."""
-        n = self.layout.n_units
-        if not self.adaptive:
-            return [n]
-        looks, units = [], DEFAULT_BLOCKS
-        while units < n:
-            looks.append(units)
-            units *= 2
-        return [*looks, n]
-
-
-def plan_layout(
-    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
-) -> tuple[Sampler, Layout]:
-    """Settle how many directions there are and how they are grouped."""
-    settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
-    return settle(sampler, n_directions, dim, score, p, adaptive)
-
-
-@functools.lru_cache(maxsize=256)
-def _plan_layout(
-    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
-) -> tuple[Sampler, Layout]:
-    if n_directions is None or adaptive:
-        sampler, default = sampler.with_default_size(dim)
-        if n_directions is None:
-            n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
-    layout = layout_of(check_sampler(sampler, n_directions, dim))
-    rows = layout.longest_block
-    unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
-    if unit > 1:
-        layout = layout_of(layout.runs, unit)
-        if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
-            raise ValueError(
-                f"Directions can price each other only in blocks of one size, without weights; {n_directions} "
-                f'directions of {sampler!r} are not. Use `cost="exact"`.'
-            )
-    if adaptive and layout.n_units == 1:
-        raise ValueError(
-            "`rtol` and `atol` need an error bar, so two or more independent blocks of directions; "
-            f"{n_directions} directions of {sampler!r} are one."
-        )
-    return sampler, layout
 
 
 def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
@@ -152,7 +69,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
-        layout = _used(request.layout, scores)
+        layout = _layout_of_scored(request.layout, scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
     if unit is not None:
         request = _in_units_of(request, unit)
@@ -205,7 +122,7 @@ def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any,
     return _run(request, Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3]), stream, wanted)
 
 
-def _used(layout: Layout, scores: Array) -> Layout:
+def _layout_of_scored(layout: Layout, scores: Array) -> Layout:
     """The layout of the directions that were scored: all of them, or the first units of an adaptive run."""
     n = scores.shape[0]
     return layout if n == layout.n_directions else layout.first(int(np.searchsorted(layout.unit_ends, n)))
@@ -236,21 +153,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             "`jax.lax.stop_gradient`)."
         )
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
-        passes = Passes(
-            score=request.score,
-            sampler=request.sampler,
-            layout=request.layout,
-            p=request.p,
-            x=x,
-            y=y,
-            stream=stream,
-            wanted=wanted,
-            memory=request.memory,
-            workers=request.workers,
-            advance=advance,
-            control=request.control,
-            steady=request.steady,
-        )
+        passes = Passes(request, x, y, stream, wanted, advance)
         for units in request.looks:
             parts.append(passes.run(done, units))
             done = units
@@ -271,7 +174,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
-    gradients = _spread(totals, wanted, orders)
+    gradients = _in_users_order(totals, wanted, orders)
     if down is not None:
         points = tuple(None if g is None else g * down for g in gradients[:2])
         gradients = (*points, *gradients[2:])
@@ -305,14 +208,16 @@ def _in_units_of(request: Request, exponent: Array) -> Request:
 
 def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
-    spoil = unreadable_nan(theta)
+    nan_or_zero = unreadable_nan(theta)
     for cloud in (x, y):
         if cloud.weights is not None and not is_readable(cloud.weights):
-            spoil = spoil + 0 * namespace(cloud.weights).sum(cloud.weights, axis=-1)
-    return spoil
+            nan_or_zero = nan_or_zero + 0 * namespace(cloud.weights).sum(cloud.weights, axis=-1)
+    return nan_or_zero
 
 
-def _spread(totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]) -> tuple[Array | None, ...]:
+def _in_users_order(
+    totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]
+) -> tuple[Array | None, ...]:
     """Put the wanted gradients in their places, with rows in the order of the user's points."""
     gradients: list[Array | None] = []
     given = iter(totals)

@@ -27,11 +27,16 @@ from orthoslice.arrays import (
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import powered_norm, total_mass
 from orthoslice.kernels import rows_refusal
+from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.kernels.cuda.groups import LARGEST_GROUP, match_groups
 from orthoslice.orders import gather_points, stable_order
 from orthoslice.threads import ordered_map
 
 # Pieces of work for each worker: groups differ in how long they take.
 _PIECES = 4
+
+# A sweep of exchanges goes through the pairs of a group in as many turns as it has points.
+_LARGEST_PLAIN_GROUP = 64
 
 
 MASS_UNITS = 2.0**62
@@ -176,9 +181,14 @@ rematch = Operation("rematch")
 """rematch(match, order (n,), levels, x, y, p, workers) -> Match: never dearer.
 
 The order makes groups of points of x, as :func:`halve` does with so many levels, and points of a group may take
-each other's partners: on the host in the best of all ways, on other devices by exchanges of two, as long as
-they pay.
+each other's partners: on the host and on NVIDIA GPUs in the best of all ways, elsewhere by exchanges of two, as
+long as they pay.
 """
+
+
+def largest_group(like: Array) -> int:
+    """How many points a group should have beside `like`, the partners of a matching, other than on the host."""
+    return LARGEST_GROUP if cuda_refusal(like, dtype="int64") is None else _LARGEST_PLAIN_GROUP
 
 
 def _rematch_refusal(
@@ -222,6 +232,23 @@ def _rematch_scipy(
             changed.partner[members] = theirs[column]
             changed.cost[members] = costs[row, column]
     return changed
+
+
+def _groups_refusal(
+    match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int
+) -> str | None:
+    if levels < levels_for(x.n, LARGEST_GROUP):
+        return f"it takes groups of at most {LARGEST_GROUP} points"
+    return cuda_refusal(match.partner, order, dtype="int64")
+
+
+@rematch.implementation("cuda", _groups_refusal)
+def _rematch_cuda(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int) -> Match:
+    # The kernel works in single precision, so what it finds is kept where it is cheaper in that of the clouds.
+    xp = namespace(x.points)
+    near, far = (xp.astype(c.points, xp.float32) for c in (x, y))
+    merged: Match = merge_matches(match, match_groups(near, far, order, match.partner, levels, p), x, y, p)
+    return merged
 
 
 @rematch.implementation("reference", lambda *_: None)

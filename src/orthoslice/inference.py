@@ -18,7 +18,6 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
-from orthoslice.estimate import plan_layout
 from orthoslice.kernels import LABELLINGS
 from orthoslice.labels import (
     Exchange,
@@ -32,6 +31,7 @@ from orthoslice.labels import (
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, is_real
 from orthoslice.orders import order_points, ready_for_ties, stable_order
 from orthoslice.progress import progress_bar
+from orthoslice.request import plan_layout
 from orthoslice.scores import Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
 from orthoslice.threads import default_workers, ordered_map

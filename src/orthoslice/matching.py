@@ -41,6 +41,7 @@ from orthoslice.exchanges import (
     Match,
     halve,
     inverse,
+    largest_group,
     levels_for,
     make_match,
     merge_matches,
@@ -49,6 +50,7 @@ from orthoslice.exchanges import (
     rematch,
     whole_masses,
 )
+from orthoslice.kernels.cuda.groups import LARGEST_GROUP
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
 from orthoslice.orders import ready_for_ties
 from orthoslice.progress import progress_bar
@@ -62,19 +64,18 @@ DEFAULT_DIRECTIONS = 32
 _FEW_DIMENSIONS = 4
 _FEW_TREES, _MANY_TREES = 8, 32
 
-# Points, or pairs, of a group: on the host the table of a group's costs still fits a core's cache. Many points
-# in few dimensions have smaller ones, which come as near to the optimum in less time (measured). On other
-# devices a sweep goes through the pairs of a group in as many turns as it has points.
+# Points, or pairs, of a group on the host: the table of a group's costs still fits a core's cache. Many points
+# in few dimensions have smaller ones, which come as near to the optimum in less time (measured).
 _GROUP = 256
 _SMALL_GROUP, _MANY_POINTS = 128, 1 << 14
-_DEVICE_GROUP = 64
 
 # Groups are made of points of x, of their partners and of the sums of both in turn; a round is one of each.
 # On the host rounds go on until one lowers the cost by less than this share; elsewhere nobody looks.
 _ROUND = 3
 _LEAST_GAIN = 0.005
 _MOST_SWEEPS = 30
-_DEVICE_SWEEPS = 12
+_DEVICE_SWEEPS = 24
+_PLAIN_SWEEPS = 12
 
 T = TypeVar("T")
 
@@ -110,7 +111,8 @@ def match(
         How many directions induce couplings to begin with; 32 by default.
     n_sweeps
         How often all points are put into new groups and matched anew there. None means until three sweeps
-        lower the cost by less than half a percent, at most 30 of them; 12 on accelerators, where nobody looks.
+        lower the cost by less than half a percent, at most 30 of them; on accelerators, where nobody looks, 24,
+        or 12 other than on NVIDIA GPUs.
     progress
         Show a progress bar on stderr.
 
@@ -132,9 +134,9 @@ def match(
        (Above 16,384 points in up to 4 dimensions groups have up to 128 points.)
 
     With weights or unequal sizes the cheapest coupling of steps 1 and 2 is taken, without merging, and groups
-    are made of its pairs. On accelerators all work is done by the device and no value is looked at; the groups
-    are smaller there, and their points exchange partners two by two, which ends some percent higher; unequal
-    sizes and weights get steps 1 and 2 only.
+    are made of its pairs. On accelerators all work is done by the device and no value is looked at. Groups of
+    torch tensors on NVIDIA GPUs have up to 128 points; elsewhere they have up to 64, which exchange partners
+    two by two, and that ends some percent higher. Unequal sizes and weights get steps 1 and 2 only there.
 
     The answer depends on `rng`, not on the number of workers nor, on the host, on the order of rows.
 
@@ -246,6 +248,9 @@ class _Search:
             for s in range(pairs.ix.shape[0])
         )
         best = make_match(next(partners), x, y, self.p)
+        if self.n_sweeps != 0 and self._groups(best, x) == (0, True):
+            # One group holds all points, and wherever it starts from, it ends at the optimum.
+            return best
         for other in partners:
             best = merge_matches(best, other, x, y, self.p)
         return best
@@ -313,9 +318,8 @@ class _Search:
 
     def _improve(self, match: Match, x: Cloud, y: Cloud) -> Match:
         """Match the points of groups anew, in one sweep after the other."""
-        xp, on_host = namespace(x.points), isinstance(x.points, np.ndarray)
-        size = _SMALL_GROUP if x.dim <= _FEW_DIMENSIONS and x.n > _MANY_POINTS else _GROUP
-        levels = levels_for(x.n, size if on_host else _DEVICE_GROUP)
+        xp = namespace(x.points)
+        levels, is_optimal = self._groups(match, x)
 
         def sweep(number: int, match: Match) -> Match:
             px, py = self._keys(_MANY_TREES + number, levels, x, y)
@@ -323,12 +327,24 @@ class _Search:
             better: Match = rematch(match, halve(keys, None), levels, x, y, self.p, self.workers)
             return better
 
-        if on_host:
-            return self._repeat(sweep, match, lambda m: float(m.cost.sum()), levels == 0)
-        for number in range(_DEVICE_SWEEPS if self.n_sweeps is None else self.n_sweeps):
+        once = is_optimal and levels == 0
+        if isinstance(x.points, np.ndarray):
+            return self._repeat(sweep, match, lambda m: float(m.cost.sum()), once)
+        count = self.n_sweeps
+        if count is None:
+            count = _DEVICE_SWEEPS if is_optimal else _PLAIN_SWEEPS
+        for number in range(min(count, 1) if once else count):
             match = sweep(number, match)
             self.advance(1)
         return match
+
+    def _groups(self, match: Match, x: Cloud) -> tuple[int, bool]:
+        """How often points are halved into groups, and whether those are matched as well as can be."""
+        if isinstance(x.points, np.ndarray):
+            size = _SMALL_GROUP if x.dim <= _FEW_DIMENSIONS and x.n > _MANY_POINTS else _GROUP
+            return levels_for(x.n, size), True
+        size = largest_group(match.partner)
+        return levels_for(x.n, size), size == LARGEST_GROUP
 
     def _improve_pairs(self, pairs: MassPairs, x: Cloud, y: Cloud) -> MassPairs:
         """Move the masses of groups of pairs anew, in one sweep after the other; NumPy arrays."""

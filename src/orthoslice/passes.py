@@ -28,13 +28,11 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, shared_batch
-from orthoslice.control import Control
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
-from orthoslice.scores import Score
+from orthoslice.request import Request
 from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
@@ -62,51 +60,38 @@ class Task(NamedTuple):
     n_rows: int
 
 
-class Drawn(NamedTuple):
-    """The blocks of a task, and as many independent ones where the score asks for them."""
-
-    directions: Directions
-    partner: Directions | None
-
-
 @dataclass(frozen=True, eq=False)
 class Passes:
     """All that passes over the directions share."""
 
-    score: Score
-    sampler: Sampler
-    layout: Layout
-    p: float
+    request: Request
     x: Cloud
     y: Cloud
     stream: Stream
     wanted: Wanted
-    memory: int
-    workers: int
     advance: Callable[[int], None]
-    control: Control | None = None
-    steady: bool = False
-    """Whether projections of a point shall not depend on its place."""
+    """Told how many directions are done."""
 
     def run(self, first_unit: int, stop_unit: int) -> Scored:
         """Scores of a range of units in order of (block, row), their summed gradients, and their controls."""
-        chunk = self._chunk_rows(self.layout.rows_between(first_unit, stop_unit))
+        sampler, layout = self.request.sampler, self.request.layout
+        chunk = self._chunk_rows(layout.rows_between(first_unit, stop_unit))
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
-        if any(self.wanted) and self.sampler.weights(self.layout.longest_block, self.x.dim) is not None:
+        if any(self.wanted) and sampler.weights(layout.longest_block, self.x.dim) is not None:
             # Scores give the sum of the gradients of their rows, and each row has a weight of its own.
             chunk = 1
-        if traced and self.layout.unit_blocks > 1:
+        if traced and layout.unit_blocks > 1:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
-            chunk = max(chunk, int(self.layout.unit_rows.max()))
-        tasks = list(cut_units(self.layout, first_unit, stop_unit, chunk, self.sampler.extends))
+            chunk = max(chunk, int(layout.unit_rows.max()))
+        tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
         table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
-        if self.control is None:
+        if self.request.control is None:
             return Scored(table, totals)
         return Scored(table[..., 0], totals, table[..., 1])
 
     def _run_eager(self, tasks: list[Task], chunk: int) -> Table:
         """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
-        workers = min(self.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
+        workers = min(self.request.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
         parts: list[Array] = []
         totals: tuple[Array, ...] = ()
         for table, extra in ordered_map(self._work(tasks, chunk), workers):
@@ -116,13 +101,13 @@ class Passes:
         return concat_rows(parts), totals
 
     def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Table]]:
-        key, drawn = None, None
+        key, draw = None, None
         for task in tasks:
             # Tasks that share blocks follow each other: a block is drawn once.
-            if drawn is None or key != task[:4]:
-                key, drawn = task[:4], self._draw(task, task.block)
+            if draw is None or key != task[:4]:
+                key, draw = task[:4], self._draw(task, task.block, chunk)
             rows = slice(task.row, task.row + task.n_rows)
-            yield functools.partial(self._score, task, drawn, rows, chunk)
+            yield functools.partial(self._score, task, draw._replace(rows=rows))
 
     def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
         """The same as loops of the compiled program: tasks of one shape share one loop."""
@@ -137,7 +122,7 @@ class Passes:
             def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Table:
                 whole = task.n_rows == task.drawn_rows
                 rows = slice(0, task.n_rows) if whole else xp.arange(task.n_rows) + row[0]
-                return self._score(task, self._draw(task, block[0]), rows, chunk)
+                return self._score(task, self._draw(task, block[0], chunk)._replace(rows=rows))
 
             blocks = xp.asarray([tasks[k].block for k in members], dtype=xp.int32)
             rows = xp.asarray([tasks[k].row for k in members], dtype=xp.int32)
@@ -150,82 +135,73 @@ class Passes:
         found = np.concatenate([np.arange(starts[k], starts[k + 1]) for ks in shapes.values() for k in ks])
         return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
 
-    def _draw(self, task: Task, block: Any) -> Drawn:
+    def _draw(self, task: Task, block: Any, chunk: int) -> Draw:
+        """The blocks of a task, from `block` on, and as many others where the score asks for them."""
+        request, dim = self.request, self.x.dim
+
         def draw(sampler: Sampler, purpose: int) -> Directions:
-            size = (task.n_blocks, task.block_rows, self.x.dim, self.score.directions_dtype(self.x))
+            size = (task.n_blocks, task.block_rows, dim, request.score.directions_dtype(self.x))
             drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
-            if self.steady and isinstance(drawn, DenseDirections):
+            if request.steady and isinstance(drawn, DenseDirections):
                 return SteadyDirections(drawn.theta)
             return drawn
 
         # Given directions know no others like them.
-        other = IID() if isinstance(self.sampler, Given) else self.sampler
-        partner = draw(other, PRICES) if self.score.needs_partner else None
-        return Drawn(draw(self.sampler, DIRECTIONS), partner)
-
-    def _score(self, task: Task, drawn: Drawn, rows: slice | Array, chunk: int) -> Table:
-        draw = Draw(
-            directions=drawn.directions,
+        other = IID() if isinstance(request.sampler, Given) else request.sampler
+        return Draw(
+            directions=draw(request.sampler, DIRECTIONS),
             n_rows=task.drawn_rows,
             block_rows=task.block_rows,
-            rows=rows,
-            is_basis=self.sampler.is_basis(self.layout.longest_block, self.x.dim),
-            partner=drawn.partner,
+            rows=slice(0, task.drawn_rows),
+            is_basis=request.sampler.is_basis(request.layout.longest_block, dim),
+            partner=draw(other, PRICES) if request.score.needs_partner else None,
             chunk_rows=chunk,
         )
+
+    def _score(self, task: Task, draw: Draw) -> Table:
+        request = self.request
         table, totals, _ = self._evaluate(draw)
         xp = namespace(table)
-        if self.control is not None:
-            controls = self.control.evaluate(self.x, self.y, self.p, drawn.directions, rows)
+        if request.control is not None:
+            controls = request.control.evaluate(self.x, self.y, request.p, draw.directions, draw.rows)
             table = xp.stack([table, xp.astype(controls, table.dtype)], axis=-1)
-        weights = self.sampler.weights(task.block_rows, self.x.dim)
+        weights = request.sampler.weights(task.block_rows, self.x.dim)
         if weights is None:
             return table, totals
         everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=table.dtype, device=device(table))
-        own = take_rows(everyone, rows)
+        own = take_rows(everyone, draw.rows)
         weighted = xp.reshape(own, (-1, *(1,) * (table.ndim - 1))) * table
         # Where totals are wanted, there is one row.
         return weighted, tuple(xp.astype(own[0], total.dtype) * total for total in totals)
 
     def _evaluate(self, draw: Draw) -> Scored:
-        scored = self.score.evaluate(self.x, self.y, self.p, draw, self.wanted)
+        score = functools.partial(self.request.score.evaluate, self.x, self.y, self.request.p)
+        scored = score(draw, self.wanted)
         if not any(self.wanted[2:]):
             return scored
         # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
         only_weights = (False, False, *self.wanted[2:])
-        other = self.score.evaluate(self.x, self.y, self.p, draw._replace(other_side=True), only_weights)
+        other = score(draw._replace(other_side=True), only_weights)
         n_points = sum(self.wanted[:2])
         sides = zip(scored.gradients[n_points:], other.gradients, strict=True)
         halves = tuple((a + b) / 2 for a, b in sides)
         return scored._replace(gradients=(*scored.gradients[:n_points], *halves))
 
     def _chunk_rows(self, rows: int) -> int:
-        """How many of these rows a pass may hold, from what a row needs at its peak (measured, rounded up)."""
-        x, y = self.x, self.y
+        """How many of these rows a pass may hold, from what a row is said to need."""
+        request, x, y = self.request, self.x, self.y
         batch = math.prod(shared_batch(x, y))
-        narrow = namespace(x.points).finfo(x.dtype).bits // 8
-        uniform = x.weights is None and y.weights is None
-        on_host = isinstance(x.points, np.ndarray)
-        fits = x.batch == y.batch and max(x.n, y.n) <= LONGEST_CUDA_ROW
-        has_kernels = on_host or (uniform and fits and cuda_refusal(x.points) is None)
-        if not self.score.breaks_ties and (uniform or has_kernels):
-            per_row = batch * narrow * (x.n + y.n) * (8 if any(self.wanted) else 3)
-            if not has_kernels:
-                # Only kernels do without pairs.
-                per_row += 0 if x.n == y.n and not any(self.wanted) else batch * 8 * (x.n + y.n) * 5
-        else:
-            per_row = batch * 8 * (x.n + y.n) * (6 if uniform else 12)
-        # Drawing a row takes a dozen numbers a coordinate.
-        per_row += 12 * 8 * self.sampler.ambient_dim(x.dim)
-        room = self.memory // (self.workers if on_host else 1)
+        per_row = request.score.row_bytes(x, y, request.p, self.wanted) + request.sampler.row_bytes(x.dim)
+        workers = request.workers if isinstance(x.points, np.ndarray) else 1
+        room = request.memory // workers
         if not is_readable(x.points):
             return int(max(1, room // per_row))
         # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
         limit = int(max(1, min(room, max(_HOST_BYTES, 4 * per_row)) // per_row))
-        if self.workers == 1 or rows * (x.n + y.n) * batch <= _WORTH_SHARING:
+        if workers == 1 or rows * (x.n + y.n) * batch <= _WORTH_SHARING:
             return limit
         # As many pieces for every worker, of the same size: nobody waits for a straggler.
-        pieces = -(-rows // (limit * self.workers)) * self.workers
+        pieces = -(-rows // (limit * workers)) * workers
         return -(-rows // pieces)
 
 

@@ -17,7 +17,7 @@ from orthoslice.costs.lines import sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.costs.pools import mean_power, mean_shortening, price_in_pool
 from orthoslice.costs.space import price_in_space
 from orthoslice.costs.weighted import price_on_lines, weighted_slopes
-from orthoslice.coupling import Pairs, couple
+from orthoslice.coupling import Pairs, couple, coupling_bytes
 from orthoslice.directions.base import projection_dtype
 
 POOL_ROWS = 32
@@ -39,6 +39,10 @@ class Score(abc.ABC):
         """How many consecutive blocks price each other and so count as one independent observation."""
         return 1
 
+    def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
+        """Working memory that a direction needs at its peak."""
+        return coupling_bytes(x, y)
+
     @abc.abstractmethod
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         """Scores `(slices, ...)`, and the wanted gradients of their sum, each with the batch axes first."""
@@ -49,6 +53,13 @@ class Sliced(Score):
     """Pairs priced on the line of the direction that made them: SW_p^p (algorithms 1 and 3)."""
 
     breaks_ties: ClassVar[bool] = False
+
+    def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
+        # A coordinate is as long as a projection.
+        px, py = (c.points[None, ..., 0] for c in (x, y))
+        if not (x.weights is None and y.weights is None):
+            return weighted_slopes.row_bytes(px, py, x, y, p, 1.0, False, wanted)
+        return sorted_slopes.row_bytes(px, py, p, 1.0) if any(wanted) else sorted_scores.row_bytes(px, py, p)
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         directions = draw.directions

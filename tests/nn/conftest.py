@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from helpers import bridge_torch
 
 import orthoslice as osl
-from orthoslice.directions import drawing
 
 PLACES = ["cpu"]
 if importlib.util.find_spec("torch") is not None:
@@ -28,10 +26,9 @@ def whole_step(cuda_device, monkeypatch):
     """Where the sliced loss runs by the kernels of a whole step: on a GPU, or in host memory as if on one."""
     loss = osl.nn.SlicedWassersteinLoss
     if cuda_device == "cpu":
-        bridge_torch(monkeypatch, False)
-        monkeypatch.setattr(loss, "_whole_step_refusal", lambda self, x, y: None)
-        for refusal in ("cuda_refusal", "room_refusal"):
-            monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
+        from nn.plain import as_if_on_a_gpu
+
+        as_if_on_a_gpu(monkeypatch)
     plans, make_plan = [], loss._make_plan
 
     def noted(*arguments):

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from helpers import assert_rounded
+from helpers import assert_rounded, bridge_torch
 
 import orthoslice as osl
+from orthoslice import whole_steps
 from orthoslice.arrays import STEPS, Stream
-from orthoslice.directions import Orthogonal
+from orthoslice.directions import Orthogonal, drawing
 
 torch = pytest.importorskip("torch")
 nn = osl.nn
@@ -22,6 +23,14 @@ DIM, COUNT = 5, 12
 
 both = pytest.mark.parametrize("kind", sorted(LOSSES))
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def as_if_on_a_gpu(monkeypatch):
+    """Have whole steps run in host memory, by kernels that are emulated there."""
+    bridge_torch(monkeypatch, False)
+    monkeypatch.setattr(whole_steps, "_clouds_refusal", lambda *_: None)
+    for refusal in ("cuda_refusal", "room_refusal"):
+        monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
 
 
 def points(rng, place, n, dim=DIM):

@@ -10,13 +10,25 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import assert_rounded, bridge_torch
+from helpers import assert_rounded
 from kernels.cuda.tf32 import round_products_to_tf32
-from nn.plain import COUNT, DIM, SEED, assert_half, assert_same_step, drawn, plain, points
+from nn.plain import (
+    COUNT,
+    DIM,
+    SEED,
+    as_if_on_a_gpu,
+    assert_half,
+    assert_same_step,
+    drawn,
+    plain,
+    points,
+)
 
 import orthoslice as osl
-from orthoslice.directions import IID, Orthogonal, drawing
+from orthoslice.arrays import namespace
+from orthoslice.directions import IID, Orthogonal
 from orthoslice.directions.base import DenseDirections
+from orthoslice.whole_steps import whole_step as whole_step_operation
 
 torch = pytest.importorskip("torch")
 forward_ad = torch.autograd.forward_ad
@@ -47,10 +59,7 @@ def test_whole_steps(rng, directions, p, n, m, whole_step):
 def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
     """Against the plain loss, with points that tie on every line and so are matched by their coordinates."""
     if cuda_device == "cpu":
-        bridge_torch(monkeypatch, False)
-        monkeypatch.setattr(nn.ProjectedWassersteinLoss, "_whole_step_refusal", lambda self, x, y: None)
-        for refusal in ("cuda_refusal", "room_refusal"):
-            monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
+        as_if_on_a_gpu(monkeypatch)
     directions = options.get("directions")
     given = isinstance(directions, torch.Tensor)
     loss = nn.ProjectedWassersteinLoss(None if given else COUNT, seed=SEED, **options).to(cuda_device)
@@ -87,11 +96,11 @@ def test_plans_that_draw_alike_share_what_is_drawn_ahead(rng, whole_step):
     for step, n in enumerate((20, 13, 9)):
         x, y = points(rng, whole_step, n), points(rng, whole_step, n) + 0.5
         assert_same_step(loss, "sliced", x, y, drawn(step))
-    assert len(loss._plans) == 3
-    assert len(loss._ahead_by_layout) == 1
+    assert len(loss.caches.plans) == 3
+    assert len(loss.caches.ahead) == 1
     many = nn.SlicedWassersteinLoss(40 * DIM, seed=SEED).to(whole_step)
     many(x, y)
-    assert not many._ahead_by_layout
+    assert not many.caches.ahead
 
 
 @pytest.mark.parametrize("away", [None, "stream", "graph"])
@@ -100,7 +109,7 @@ def test_what_is_drawn_ahead_stays_on_its_stream_and_out_of_graphs(rng, away, wh
     loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
     loss(x, y)
-    (ahead,) = loss._ahead_by_layout.values()
+    (ahead,) = loss.caches.ahead.values()
     ahead._kept.fill_(math.nan)
     if away == "stream":
         monkeypatch.setattr("orthoslice.kernels.cuda.directions.current_stream", lambda device: -1)
@@ -321,24 +330,30 @@ def test_whole_steps_are_copied_with_what_they_remember(rng, whole_step):
         assert loss(x) == value
 
 
+def refusal(loss, x, y):
+    """Why kernels cannot make a whole step of this loss."""
+    kernels = {"SW": "cuda sliced", "PW": "cuda projected"}[loss._name]
+    with whole_step_operation.using(kernels), pytest.raises(TypeError) as caught:
+        loss(x, y, rng=0)
+    return str(caught.value)
+
+
 def test_whole_steps_are_refused_with_a_reason():
     loss, x = nn.SlicedWassersteinLoss(COUNT), torch.zeros(4, 3)
     cases = {
-        "two clouds": (x[None], x),
-        "single and half precision": (x.double(), x),
+        "single and half precision": (x.double(), x.double()),
         "NVIDIA GPU": (x, x),
     }
     for reason, pair in cases.items():
-        assert reason in loss._whole_step_refusal(*pair)
+        assert reason in refusal(loss, *pair)
     hadamard = nn.SlicedWassersteinLoss(COUNT, directions="hadamard")
-    assert "independent, orthogonal or given" in hadamard._whole_step_refusal(x, x)
-    assert "device of the loss" in loss._whole_step_refusal(x, x.to("meta"))
+    assert "independent, orthogonal or given" in refusal(hadamard, x, x)
+    assert "device of the loss" in refusal(nn.SlicedWassersteinLoss(COUNT).to("meta"), x, x)
     projected = nn.ProjectedWassersteinLoss(COUNT)
-    assert "equal size" in projected._whole_step_refusal(x, x[:2])
-    assert "NVIDIA GPU" in projected._whole_step_refusal(x, x)
-    pooled = nn.ProjectedWassersteinLoss(COUNT, cost="pooled")
-    assert "full distance" in pooled._whole_step_refusal(x, x)
-    assert nn.ProjectedWassersteinLoss(COUNT, memory=1)._choose_run(x, x, COUNT) is None
+    assert "equal size" in refusal(projected, x, x[:2])
+    assert "NVIDIA GPU" in refusal(projected, x, x)
+    assert "full distance" in refusal(nn.ProjectedWassersteinLoss(COUNT, cost="pooled"), x, x)
+    assert "more than `memory`" in refusal(nn.ProjectedWassersteinLoss(COUNT, memory=1), x, x)
 
 
 @pytest.mark.parametrize("kind", ["small", "large"])
@@ -438,11 +453,11 @@ def test_whole_steps_leave_samplers_of_others_alone():
 
     class Fixed(Orthogonal):
         def draw(self, stream, rows, dim, dtype):
-            return DenseDirections(torch.eye(dim, dtype=dtype)[:rows])
+            return DenseDirections(namespace(stream.high).eye(dim, dtype=dtype)[:rows])
 
     x = torch.zeros(4, 3)
     loss = nn.SlicedWassersteinLoss(3, directions=Fixed())
-    assert "independent, orthogonal or given" in loss._whole_step_refusal(x, x)
+    assert "independent, orthogonal or given" in refusal(loss, x, x)
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -25,6 +25,8 @@ class Implementation(NamedTuple):
     name: str
     accepts: Callable[..., str | None]
     run: Callable[..., Any]
+    row_bytes: Callable[..., int] | None
+    """Working memory a row of the arguments needs at its peak, for those that are given many at a time."""
 
 
 class Operation:
@@ -54,19 +56,25 @@ class Operation:
         return [one.name for one in self._implementations]
 
     def implementation(
-        self, name: str, accepts: Callable[..., str | None], *, before: str | None = None
+        self,
+        name: str,
+        accepts: Callable[..., str | None],
+        *,
+        before: str | None = None,
+        row_bytes: Callable[..., int] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorate a function as a further implementation; `accepts` gets the same arguments.
+        """Decorate a function as a further implementation; `accepts` and `row_bytes` get the same arguments.
 
         It is asked after all others, or just `before` one of them. A reference accepts everything, so what is
         added from outside has to go before it: `before="reference"`, or before a faster one that it replaces.
+        One that does not say how much memory it needs is taken to need what the last one does.
         """
         if name in self.names:
             raise ValueError(f"`{self.name}` has an implementation {name!r} already. Give yours another name.")
         place = len(self._implementations) if before is None else self._place(before)
 
         def register(run: Callable[..., Any]) -> Callable[..., Any]:
-            self._implementations.insert(place, Implementation(name, accepts, run))
+            self._implementations.insert(place, Implementation(name, accepts, run, row_bytes))
             return run
 
         return register
@@ -91,13 +99,22 @@ class Operation:
 
     def chosen(self, *args: Any) -> Callable[..., Any]:
         """What would run for these arguments; for callers that repeat themselves."""
+        return self._choose(args).run
+
+    def row_bytes(self, *args: Any) -> int:
+        """The working memory that a row of these arguments needs at its peak."""
+        says = self._choose(args).row_bytes or self._implementations[-1].row_bytes
+        assert says is not None, f"no implementation of {self.name} says what it needs"
+        return says(*args)
+
+    def _choose(self, args: tuple[Any, ...]) -> Implementation:
         refusals = []
         for one in self._implementations:
             if self._forced is not None and one.name != self._forced:
                 continue
             reason = one.accepts(*args)
             if reason is None:
-                return one.run
+                return one
             refusals.append(f"{one.name}: {reason}")
         raise TypeError(f"No implementation of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
 

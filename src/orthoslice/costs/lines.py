@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from orthoslice.arrays import Array, Operation, at_rank, namespace, scatter_add, wide_float
 from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
@@ -30,6 +33,38 @@ def powered_slope(difference: Array, p: float) -> Array:
     return sign if p == 1 else p * xp.abs(difference) ** (p - 1) * sign
 
 
+def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
+    """Memory of kernels, in numbers for each one of a row (measured, rounded up)."""
+
+    def row_bytes(px: Array, py: Array, *_: Any) -> int:
+        width: int = namespace(px).finfo(px.dtype).bits // 8
+        return per_number * count_numbers(px, py) * width
+
+    return row_bytes
+
+
+def count_numbers(px: Array, py: Array) -> int:
+    """How many numbers a direction has, that is a row of both, batches counted."""
+    batch = np.broadcast_shapes(px.shape[1:-1], py.shape[1:-1])
+    return math.prod(batch) * int(px.shape[-1] + py.shape[-1])
+
+
+SCORES_BYTES, SLOPES_BYTES = _bytes_of_numbers(3), _bytes_of_numbers(8)
+"""What kernels need for scores alone, and with their slopes."""
+
+# A pair of a coupling: two indices, a mass, a cost and what becomes of it.
+_PAIR_BYTES = 40
+
+
+def _plain_scores_bytes(px: Array, py: Array, *_: Any) -> int:
+    pairs = 0 if px.shape[-1] == py.shape[-1] else _PAIR_BYTES * count_numbers(px, py)
+    return SCORES_BYTES(px, py) + pairs
+
+
+def _plain_slopes_bytes(px: Array, py: Array, *_: Any) -> int:
+    return SLOPES_BYTES(px, py) + _PAIR_BYTES * count_numbers(px, py)
+
+
 sorted_scores = Operation("sorted_scores")
 """sorted_scores(px (slices, ..., n), py (slices, ..., m), p) -> (slices, ...): costs on the line.
 
@@ -37,7 +72,7 @@ For clouds without weights. The projections may be overwritten.
 """
 
 
-@sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py))
+@sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES)
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.numba.sliced import score_projections
 
@@ -53,7 +88,7 @@ def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
     return cuda_refusal(px, py)
 
 
-@sorted_scores.implementation("cuda", _cuda_rows_refusal)
+@sorted_scores.implementation("cuda", _cuda_rows_refusal, row_bytes=SCORES_BYTES)
 def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.cuda.rows import match_rows
 
@@ -61,7 +96,7 @@ def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
     return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
 
 
-@sorted_scores.implementation("reference", lambda *_: None)
+@sorted_scores.implementation("reference", lambda *_: None, row_bytes=_plain_scores_bytes)
 def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     xp = namespace(px)
     n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
@@ -123,7 +158,7 @@ sorted_slopes = Operation("sorted_slopes")
 """
 
 
-@sorted_slopes.implementation("numba", lambda px, py, *_: rows_refusal(px, py))
+@sorted_slopes.implementation("numba", lambda px, py, *_: rows_refusal(px, py), row_bytes=SLOPES_BYTES)
 def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.kernels.numba.sliced import slope_projections
 
@@ -132,7 +167,7 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.implementation("cuda", _cuda_rows_refusal)
+@sorted_slopes.implementation("cuda", _cuda_rows_refusal, row_bytes=SLOPES_BYTES)
 def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.kernels.cuda.rows import match_rows
 
@@ -141,7 +176,7 @@ def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.implementation("reference", lambda *_: None)
+@sorted_slopes.implementation("reference", lambda *_: None, row_bytes=_plain_slopes_bytes)
 def _sorted_slopes(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     xp = namespace(px)
     pairs = couple_ranks(px, py)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orthoslice.arrays import Array, Operation, Wanted, at_rank, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
-from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
-from orthoslice.coupling import Pairs, couple, flat_masses, flat_rows, meeting_slack
+from orthoslice.costs.lines import (
+    SCORES_BYTES,
+    SLOPES_BYTES,
+    differences,
+    powered,
+    powered_slope,
+    scatter_slopes,
+    weigh,
+)
+from orthoslice.coupling import Pairs, couple, coupling_bytes, flat_masses, flat_rows, meeting_slack
 from orthoslice.directions.base import Directions
 from orthoslice.kernels import rows_refusal
 
@@ -53,7 +63,12 @@ in :func:`couple`.
 """
 
 
-@weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px))
+def _kernel_bytes(px: Array, py: Array, *rest: Any) -> int:
+    *_, wanted = rest
+    return (SLOPES_BYTES if any(wanted) else SCORES_BYTES)(px, py)
+
+
+@weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px), row_bytes=_kernel_bytes)
 def _weighted_slopes_numba(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
@@ -73,7 +88,9 @@ def _weighted_slopes_numba(
     )
 
 
-@weighted_slopes.implementation("reference", lambda *_: None)
+@weighted_slopes.implementation(
+    "reference", lambda *_: None, row_bytes=lambda px, py, x, y, *_: coupling_bytes(x, y)
+)
 def _weighted_slopes(
     px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:

@@ -143,6 +143,10 @@ class Sampler(abc.ABC):
         """The dimension of the space in which rows are unit vectors."""
         return dim
 
+    def row_bytes(self, dim: int) -> int:
+        """Working memory that drawing a row needs at its peak: a dozen numbers a coordinate."""
+        return 12 * 8 * self.ambient_dim(dim)
+
     def is_basis(self, block_rows: int, dim: int) -> bool:
         """Whether whole blocks of this size are orthonormal bases of the ambient space."""
         return False

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 
-from orthoslice.arrays import full_precision
-from orthoslice.coupling import unreadable_nan
-from orthoslice.distances import projected_wasserstein, sliced_wasserstein
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW
-from orthoslice.kernels.cuda.lexsort import LONGEST_CLOUD
-from orthoslice.kernels.cuda.loss import is_target_worth_sorting, sliced_loss, small_step, sort_target
-from orthoslice.kernels.cuda.projected import BYTES_A_PAIR, ProjectedStep
 from orthoslice.nn._loss import Loss
-from orthoslice.result import Estimate
-from orthoslice.scores import COSTS, Sliced
+from orthoslice.scores import COSTS, Score, Sliced
 
 __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 
@@ -67,6 +58,8 @@ class SlicedWassersteinLoss(Loss):
     (1.0, 1, (100, 3))
     """
 
+    _name = "SW"
+
     def __init__(
         self,
         n_directions: int | None = None,
@@ -78,36 +71,11 @@ class SlicedWassersteinLoss(Loss):
         seed: int | None = None,
         memory: int | str = "512MB",
     ) -> None:
-        super().__init__(n_directions, p, directions, target, distance, seed, memory, Sliced())
-
-    def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
-        return sliced_wasserstein(x, y, **options)
-
-    def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
-        if max(x.shape[:1] + y.shape[:1], default=0) > LONGEST_CUDA_ROW:
-            return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
-        return super()._whole_step_refusal(x, y)
-
-    def _whole_step(
-        self, x: Any, y: Any, theta: Any, step: torch.Tensor | None, wanted: tuple[bool, bool]
-    ) -> tuple[Any, Any]:
-        with full_precision(x):
-            target = None
-            if self._may_sort_target and not wanted[1]:
-                target = self._sorted_target.get_or_make(_sort_target, self.target, theta)
-            return sliced_loss(x, y, theta, target, self.p, wanted, self.memory, step)
-
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]]:
-        if not (self._may_sort_target and is_target_worth_sorting(x, y, self.theta)):
-            small = small_step(x, y, slices, self.p, self.memory)
-            if small is not None:
-                return lambda loss, *arguments: small(*arguments)
-        return SlicedWassersteinLoss._whole_step
+        super().__init__(n_directions, p, directions, target, distance, seed, memory)
 
     @property
-    def _may_sort_target(self) -> bool:
-        """Whether the target would come out the same at every step."""
-        return self._has_target and self._sampler is None
+    def _score(self) -> Score:
+        return Sliced()
 
 
 class ProjectedWassersteinLoss(Loss):
@@ -131,6 +99,8 @@ class ProjectedWassersteinLoss(Loss):
     3.0
     """
 
+    _name = "PW"
+
     def __init__(
         self,
         n_directions: int | None = None,
@@ -145,31 +115,9 @@ class ProjectedWassersteinLoss(Loss):
     ) -> None:
         if cost not in COSTS:
             raise ValueError(f"`cost` must be one of {sorted(COSTS)}; got {cost!r}.")
-        super().__init__(n_directions, p, directions, target, distance, seed, memory, COSTS[cost])
+        super().__init__(n_directions, p, directions, target, distance, seed, memory)
         self.cost = cost
 
-    def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
-        return projected_wasserstein(x, y, cost=self.cost, **options)
-
-    def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
-        if self.cost != "exact":
-            return "it prices pairs by their full distance"
-        if x.shape != y.shape or max(x.shape[:1], default=0) > LONGEST_CLOUD:
-            return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
-        return super()._whole_step_refusal(x, y)
-
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
-        n, dim = x.shape
-        if BYTES_A_PAIR * slices * n > self.memory:
-            return None
-        run = ProjectedStep(x.get_device(), n, dim, slices, self.p)
-        return lambda loss, x, y, theta, *rest: run(x, y, theta, loss._nan_of(theta), *rest)
-
-    def _nan_of(self, theta: torch.Tensor) -> torch.Tensor | None:
-        """A tensor that is NaN if a given direction is, which orders would swallow; None if none is given."""
-        found = self._nan_of_bad_rows.get_or_make(unreadable_nan, theta) if self._sampler is None else None
-        return found if isinstance(found, torch.Tensor) else None
-
-
-def _sort_target(target: torch.Tensor, theta: torch.Tensor) -> Any:
-    return sort_target(target.float(), theta)
+    @property
+    def _score(self) -> Score:
+        return COSTS[self.cost]

@@ -25,6 +25,13 @@ def check_tensor(name: str, points: Any) -> None:
         raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
 
 
+def are_plain_clouds(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether these are two clouds without batch axes; the driver says what is wrong with others."""
+    if not (x.is_floating_point() and y.is_floating_point() and x.ndim == y.ndim == 2):
+        return False
+    return x.shape[1] == y.shape[1] and 0 not in (*x.shape, *y.shape)
+
+
 def check_seed(name: str, seed: Any) -> int:
     try:
         number = operator.index(seed)

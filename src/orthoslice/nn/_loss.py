@@ -16,11 +16,17 @@ from orthoslice.arrays import STEPS, Stream, is_captured
 from orthoslice.arrays.autodiff import wants_gradients
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Given
-from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks, has_kernels
-from orthoslice.estimate import plan_layout
-from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
+from orthoslice.distances import Options, estimate_distance, make_request
 from orthoslice.kernels.cuda.directions import DrawnAhead
-from orthoslice.nn._inputs import check_seed, check_target, check_tensor, refuse_transforms, warn_of_images
+from orthoslice.nn._inputs import (
+    are_plain_clouds,
+    check_seed,
+    check_target,
+    check_tensor,
+    refuse_transforms,
+    warn_of_images,
+)
 from orthoslice.nn._plans import (
     Plan,
     at_least_single,
@@ -29,10 +35,11 @@ from orthoslice.nn._plans import (
     given_directions,
     run_to_distance,
 )
-from orthoslice.nn._steps import TensorCache, Turns, WithGradients, split_gradient
+from orthoslice.nn._steps import Caches, Turns, WithGradients, split_gradient
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
-from orthoslice.result import Estimate
+from orthoslice.request import Request
 from orthoslice.scores import Score
+from orthoslice.whole_steps import whole_step
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
@@ -44,16 +51,13 @@ _NOT_PLANNED = object()
 # of a step is taken for the public function.
 _STEPS_IN_TURN = Turns()
 
-# What the kernels for a whole step take; half precision is made single on the way in.
-_TYPES = ("float32", "float16", "bfloat16")
-
 
 class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     """Options, and the key and the step of the directions, which live where the data does.
 
-    A call goes one of two ways. Where a :class:`.Plan` can be made for clouds like these, kernels make the
-    whole step on the device. Otherwise the public function does it: in host memory, and for batches, weights
-    and types that the kernels do not take.
+    A call makes the same request as the public function. Where a :class:`.Plan` can be made for clouds like
+    these, kernels carry it out as a whole on the device. Otherwise the driver of the public function does: in
+    host memory, and for batches, weights and types that the kernels do not take.
     """
 
     key_high: torch.Tensor
@@ -61,12 +65,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     step: torch.Tensor
     theta: torch.Tensor | None
     target: torch.Tensor | None
-    _plans: dict[Any, Any]
-    _ahead_by_layout: dict[Any, DrawnAhead]
-    _checked_theta: TensorCache
-    _nan_of_bad_rows: TensorCache
-    _sorted_target: TensorCache
+    caches: Caches
     cost: Any = None
+    _name: str
 
     def __init__(
         self,
@@ -77,7 +78,6 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         distance: Any,
         seed: Any,
         memory: Any,
-        score: Score,
     ) -> None:
         super().__init__()
         if target is not None:
@@ -96,10 +96,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self.distance = bool(distance)
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
-        self._score = score
         self._has_target = target is not None
         self._has_warned = False
-        self._clear_caches()
+        self.caches = Caches()
         # Copies, since what is worked out from them would not notice every write to the caller's tensors.
         self.register_buffer("theta", directions.clone() if given else None)
         self.register_buffer("target", None if target is None else target.clone(), persistent=False)
@@ -202,7 +201,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return y
 
     def _value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
-        plan, x, y = self._find_plan(x, y, weights)
+        plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
             return self._value_in_general(x, y, weights, rng)
         if not plan.is_single:
@@ -219,7 +218,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value_and_grad(
         self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
-        plan, x, y = self._find_plan(x, y, weights)
+        plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
             # A tape of its own, whatever the caller has turned off.
             with torch.inference_mode(False), torch.enable_grad():
@@ -235,7 +234,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
 
-    def _find_plan(self, x: Any, y: Any, weights: Any) -> tuple[Plan | None, Any, Any]:
+    def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> tuple[Plan | None, Any, Any]:
         """How to make the whole step by kernels, or None where they cannot; and the clouds as plain memory.
 
         Looked up, not worked out: for small clouds the host is what takes time.
@@ -250,8 +249,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         rows = self.n_directions if given is None else (given.shape, given.device)
         options = (rows, self.p, self.distance, self.memory, self.cost)
         shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, options)
-        plan = self._plans.get(shape, _NOT_PLANNED)
-        return (self._make_plan(shape, x, y) if plan is _NOT_PLANNED else plan), x, y
+        plan = self.caches.plans.get(shape, _NOT_PLANNED)
+        if plan is _NOT_PLANNED:
+            self._check_device(x, rng)
+            plan = self._make_plan(shape, x, y)
+        return plan, x, y
 
     def _start_step(self, plan: Plan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
         """Draw the directions of a step; returns what takes x, y and the wanted gradients, and counts it."""
@@ -260,66 +262,71 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
 
     def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-            self._ahead_by_layout.clear()
-        plan = None
-        if self._whole_step_refusal(x, y) is None:
-            directions: Any = given_directions
-            slices = 0 if self.theta is None else self.theta.shape[0]
-            if self._sampler is not None:
-                count, dim = self.n_directions, x.shape[1]
-                sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
-                stream, size = self._key(None)[0], (layout.n_blocks, layout.longest_block, dim, torch.float32)
-                blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
-                directions = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, slices)
-                if can_draw_ahead(blocks, slices) and not is_captured(self.step):
-                    directions = functools.partial(
-                        draw_steps_ahead, self._drawn_ahead(blocks, slices), directions
-                    )
-            run = self._choose_run(x, y, slices)
-            if run is not None and self.distance and self.p != 1:
-                run = functools.partial(run_to_distance, run, self.p)
-            plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
-        self._plans[shape] = plan
+        plans = self.caches.plans
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+            self.caches.ahead.clear()
+        plan = self._plan_whole_step(x, y) if are_plain_clouds(x, y) else None
+        plans[shape] = plan
         return plan
+
+    def _plan_whole_step(self, x: Any, y: Any) -> Plan | None:
+        options = self._options(None)
+        if self._sampler is None:
+            # As the kernels take them.
+            options = options._replace(directions=options.directions.float())
+        request = make_request(
+            self._name, self._score, Cloud(x.detach()), Cloud(y.detach()), check_p(self.p), options
+        )
+        run = whole_step(request, x, y, self.step, self._has_target and self._sampler is None)
+        if run is None:
+            return None
+        if self.distance and self.p != 1:
+            run = functools.partial(run_to_distance, run, self.p)
+        return Plan(x.dtype == y.dtype == torch.float32, self._choose_drawing(request, x.shape[1]), run)
+
+    def _choose_drawing(self, request: Request, dim: int) -> Any:
+        """Where the directions of a whole step come from."""
+        if self._sampler is None:
+            return given_directions
+        layout, stream = request.layout, self._key(None)[0]
+        size = (layout.n_blocks, layout.longest_block, dim, torch.float32)
+        blocks = Blocks(request.sampler, stream, 0, *size, step=self.step)
+        draw = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, layout.n_directions)
+        if not can_draw_ahead(blocks, layout.n_directions) or is_captured(self.step):
+            return draw
+        return functools.partial(draw_steps_ahead, self._drawn_ahead(blocks, layout.n_directions), draw)
 
     def _drawn_ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
         """Directions of several steps at once, shared by all plans that draw alike."""
-        layout = self.step.device, blocks.rows, slices, blocks.dim
-        if layout not in self._ahead_by_layout:
+        ahead: dict[Any, DrawnAhead] = self.caches.ahead
+        alike = self.step.device, blocks.rows, slices, blocks.dim
+        if alike not in ahead:
             with torch.inference_mode(False):
-                made = DrawnAhead(self.step, STEPS, blocks.rows, slices, blocks.dim, blocks.purpose)
-            self._ahead_by_layout[layout] = made
-        return self._ahead_by_layout[layout]
+                ahead[alike] = DrawnAhead(self.step, STEPS, blocks.rows, slices, blocks.dim, blocks.purpose)
+        return ahead[alike]
 
-    @abc.abstractmethod
-    def _choose_run(self, x: Any, y: Any, slices: int) -> Callable[..., tuple[Any, Any]] | None:
-        """What a plan runs to make a whole step with clouds of these shapes, or None where memory is short."""
-
-    def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
-        """Why the kernels for a whole step cannot be used, or None if they can."""
-        if not (self._sampler is None or has_kernels(self._sampler)):
-            return "it takes independent, orthogonal or given directions"
-        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
-            return "it takes two clouds of points"
-        if self.theta is not None and (self.theta.ndim != 2 or self.theta.shape[1] != x.shape[1]):
-            return "it takes directions of the clouds' dimension"
-        if self.theta is not None and self.theta.device != x.device:
-            return "it takes directions beside the clouds"
-        if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
-            return "it takes single and half precision"
-        if not x.device == y.device == self.step.device:
-            return "it takes clouds on the device of the loss"
-        return cuda_refusal(self.step, dtype="int64")
+    def _options(self, stream: Stream | None) -> Options:
+        """What the public function would be called with."""
+        return Options(
+            directions=at_least_single(self.theta) if self._sampler is None else self._sampler,
+            n_directions=self.n_directions,
+            rtol=None,
+            atol=None,
+            control=None,
+            rng=stream,
+            memory=self.memory,
+            workers=None,
+            progress=False,
+        )
 
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
-        """By the public function: any device, type, batch and sampler."""
+        """By the driver of the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
         # Once is enough.
         self._has_warned = self._has_warned or warn_of_images(x, y)
         stream, step = self._key(rng, x)
-        x_weights, y_weights = weights or (None, None)
+        clouds = x, y, *(weights or (None, None))
         with self._taken_step(step) as now:
             on_host = x.device.type == "cpu"
             if on_host:
@@ -328,17 +335,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             if now is not None:
                 number = now.to(torch.int32)
                 stream = stream.fold(int(number) if on_host else number.reshape(1), STEPS)
-            estimate = self._estimate(
-                x,
-                y,
-                x_weights=x_weights,
-                y_weights=y_weights,
-                p=self.p,
-                directions=at_least_single(self.theta) if self._sampler is None else self._sampler,
-                n_directions=self.n_directions,
-                rng=stream,
-                memory=self.memory,
-            )
+            estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(stream))
             value: torch.Tensor = estimate.distance if self.distance else estimate.value
         return value.mean()
 
@@ -362,9 +359,10 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 step -= (step == now + 1).to(step.dtype)
             raise
 
+    @property
     @abc.abstractmethod
-    def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
-        """The distance that this is the loss of."""
+    def _score(self) -> Score:
+        """How couplings are priced."""
 
     def _key(self, rng: int | None, like: torch.Tensor | None = None) -> tuple[Stream, torch.Tensor | None]:
         """Which directions to draw: those of the current step, or those of a seed, which is no step.
@@ -383,17 +381,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 "Move the loss there: `loss.to(x.device)`."
             )
 
-    def _clear_caches(self) -> None:
-        """What is kept from step to step holds for tensors that are where they were."""
-        self.__dict__.update(_empty_caches())
-
     def _apply(self, *args: Any, **options: Any) -> Any:
         moved = super()._apply(*args, **options)
-        self._clear_caches()
+        self.caches = Caches()
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, **_empty_caches()}
+        return {**self.__dict__, "caches": Caches()}
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)
@@ -404,12 +398,6 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             parts.append(f"target={tuple(self.target.shape)}")
         # Tensors on torch's device "meta" have shapes and no numbers.
         return ", ".join(parts if self.key_high.is_meta else [*parts, f"seed={self.seed}"])
-
-
-def _empty_caches() -> dict[str, Any]:
-    """What a loss keeps from step to step, before the first."""
-    names = ("_checked_theta", "_nan_of_bad_rows", "_sorted_target")
-    return {"_plans": {}, "_ahead_by_layout": {}} | {name: TensorCache() for name in names}
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

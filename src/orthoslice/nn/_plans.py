@@ -13,6 +13,7 @@ from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks
 from orthoslice.kernels.cuda.directions import DrawnAhead
 from orthoslice.options import check_directions
+from orthoslice.whole_steps import WholeStep
 
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
@@ -25,15 +26,11 @@ class Plan(NamedTuple):
     """Whether both are in single precision."""
     directions: Callable[[Any, int | None], Drawn]
     """Takes the loss and a seed, or None for its own step."""
-    run: Callable[..., tuple[Any, Any]]
-    """Takes the loss, x, y, theta, the step to move on or None, and which gradients are wanted.
-
-    Returns the value and those gradients, one below the other, or None.
-    """
+    run: WholeStep
 
 
-def run_to_distance(run: Callable[..., tuple[Any, Any]], p: float, *arguments: Any) -> tuple[Any, Any]:
-    """As `run` of a plan, for the p-th root of its value."""
+def run_to_distance(run: WholeStep, p: float, *arguments: Any) -> tuple[Any, Any]:
+    """As a whole step, for the p-th root of its value."""
     value, gradient = run(*arguments)
     distance = value ** (1 / p)
     if gradient is not None:
@@ -44,7 +41,7 @@ def run_to_distance(run: Callable[..., tuple[Any, Any]], p: float, *arguments: A
 
 def given_directions(loss: Any, rng: int | None) -> Drawn:
     """Directions that stay the same, as rows, and the step that they are used in."""
-    theta = loss._checked_theta.get_or_make(_checked_rows, loss._buffers["theta"])
+    theta = loss.caches.checked_theta.get_or_make(_checked_rows, loss._buffers["theta"])
     return theta, loss._buffers["step"] if rng is None else None
 
 

@@ -62,6 +62,19 @@ class TensorCache:
         return result
 
 
+class Caches:
+    """What a loss has worked out, which holds for tensors that are where they were; copies start anew."""
+
+    def __init__(self) -> None:
+        self.plans: dict[Any, Any] = {}
+        """By shapes, types, places and options; None where no plan is possible."""
+        self.ahead: dict[Any, Any] = {}
+        """Directions of several steps, by how they are drawn."""
+        self.checked_theta = TensorCache()
+        self.nan_of_bad_rows = TensorCache()
+        self.sorted_target = TensorCache()
+
+
 class WithGradients(torch.autograd.Function):  # type: ignore[misc]
     """A value whose gradients were worked out on the way forward."""
 

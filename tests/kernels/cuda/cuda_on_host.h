@@ -155,6 +155,15 @@ void call(void (*kernel)(A...), char* packed) {
 inline void __syncthreads() {
     cuda_on_host::meet(cuda_on_host::arrived, cuda_on_host::generation, cuda_on_host::threads);
 }
+inline bool __syncthreads_or(bool vote) {
+    static bool any;
+    __syncthreads();
+    any = false;
+    __syncthreads();
+    any |= vote;
+    __syncthreads();
+    return any;
+}
 template <class T>
 T __shfl_down_sync(unsigned, T value, int step) {
     unsigned lane = threadIdx.x % 32;

@@ -574,7 +574,7 @@ def test_chips_with_less_room(monkeypatch):
         assert cuda_rows.longest_on_chip(0) == longest
     cuda_rows.longest_on_chip.cache_clear()
     shape = cuda_rows.Shape(*cuda_rows._BUCKET_SHAPE, places=True)
-    _, words = cuda_rows._compiled_for("buckets", shape)
+    words = shape.words
     extra_words = cuda_rows._words_to_deal(shape, LONGEST_CUDA_ROW // cuda_rows.BUCKET)
     assert 4 * (words + extra_words) <= 99 * 1024
 

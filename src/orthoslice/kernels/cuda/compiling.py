@@ -105,6 +105,12 @@ class Program:
     def flags(self) -> list[str]:
         return [f"-D{name}={value}" for name, value in self.defines]
 
+    @property
+    def effort(self) -> int:
+        """Grows with the time that it takes to compile, where loops over a thread's numbers are written out."""
+        defined = dict(self.defines)
+        return defined.get("ITEMS", 0) * (1 + defined.get("PAIRS", 0))
+
 
 _lock = threading.Lock()
 _allowed_bytes: dict[tuple[str, Program, int], int] = {}
@@ -212,7 +218,8 @@ def _compile_others(target: str) -> None:
         if target in _started or not _can_keep():
             return
         _started.add(target)
-    waiting = deque(_declared)
+    # What takes longest comes first, so that nobody waits for it in the end.
+    waiting = deque(sorted(_declared, key=lambda program: -program.effort))
     for _ in range(min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)):
         threading.Thread(target=_compile_all, args=(waiting, target), name="orthoslice-compiler").start()
 

@@ -156,14 +156,14 @@ def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
     return total
 
 
-def is_target_worth_sorting(x: Any, y: Any, theta: Any) -> bool:
+def is_target_worth_sorting(x: Any, y: Any, slices: int) -> bool:
     """Whether a step would use it: small clouds are sorted again faster than they are fetched."""
     on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
-    return not (on_chip and _projects_inside(x, theta.shape[0]))
+    return not (on_chip and _projects_inside(x, slices))
 
 
 def sort_target(y: Any, theta: Any) -> Sorted:
     """A target that stays as it is, projected on directions that do too, and sorted: once for all steps."""
-    y = y.contiguous()
+    y = y.float().contiguous()
     moved, _ = move_clouds(y, y[:0], y)
     return sort_rows(product(theta, moved.T), places=False)

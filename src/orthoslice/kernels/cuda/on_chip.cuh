@@ -226,8 +226,8 @@ __device__ void sort_on_chip(
     float scale = 2 * words / (high - low);
     u32 crowd = finite && scale > 0 && scale < INFINITE ? 0 : CROWD + 1;
 
-    int cell[ITEMS];
-    u32 rank[ITEMS];
+    // The cell of a number, and how many were there before it; then where it goes. Registers are scarce here.
+    u32 dealt[ITEMS];
     if (crowd == 0) {
         // Lanes that count in one cell wait for each other, so a crowd that a warp can see is not counted.
         auto cell_of = [&](float value) { return min((int)((value - low) * scale), last_cell); };
@@ -238,10 +238,10 @@ __device__ void sort_on_chip(
 #pragma unroll
             for (int r = 0; r < ITEMS; r++)
                 if (r * THREADS + threadIdx.x < n) {
-                    cell[r] = cell_of(values[r]);
-                    int half = 16 * (cell[r] & 1);
-                    rank[r] = atomicAdd(&cells[at(cell[r] >> 1)], 1u << half) >> half & 0xffffu;
-                    crowd = max(crowd, rank[r] + 1);
+                    int cell = cell_of(values[r]), half = 16 * (cell & 1);
+                    u32 before = atomicAdd(&cells[at(cell >> 1)], 1u << half) >> half & 0xffffu;
+                    dealt[r] = cell << 16 | before;
+                    crowd = max(crowd, before + 1);
                 }
         }
         crowd = block_max(crowd, scratch);
@@ -277,8 +277,9 @@ __device__ void sort_on_chip(
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
         if (r * THREADS + threadIdx.x < n) {
-            rank[r] += cells[at(cell[r] >> 1)] >> 16 * (cell[r] & 1) & 0xffffu;
-            keys[at(rank[r])] = ordered(values[r]);
+            u32 cell = dealt[r] >> 16, before = dealt[r] & 0xffffu;
+            dealt[r] = (cells[at(cell >> 1)] >> 16 * (cell & 1) & 0xffffu) + before;
+            keys[at(dealt[r])] = ordered(values[r]);
         }
     __syncthreads();
     if (PLACED) {
@@ -286,7 +287,7 @@ __device__ void sort_on_chip(
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
-            if (k < n) cells[at(rank[r])] = places ? places[k] : k;
+            if (k < n) cells[at(dealt[r])] = places ? places[k] : k;
         }
         __syncthreads();
     }

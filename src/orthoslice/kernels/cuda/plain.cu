@@ -157,23 +157,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     if (order)
         for (int& k : point)
             if (k < size) k = (int)order[of_x ? k : n + k];
+    // Few clouds are far from the origin; the others need not be moved.
     float* centre = staged + 2 * STAGE;
+    bool is_far = false;
     float4 next[3];
     float sum[4][8] = {};
     // The next coordinates are on their way while these are multiplied.
     for (int d = -DEPTH, stage = 0; d < dim; d += DEPTH, stage ^= 1) {
         float *along = staged + stage * STAGE, *points = along + DEPTH * ALONG;
         if (d >= 0) {
-            const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
-            const float4 off = dim <= CENTRED ? *reinterpret_cast<const float4*>(centre + d + from) : zero;
+            if (is_far) {
+                const float4 off = *reinterpret_cast<const float4*>(centre + d + from);
+#pragma unroll
+                for (int half = 1; half < 3; half++) {
+                    const float4 a = next[half];
+                    next[half] = {a.x - off.x, a.y - off.y, a.z - off.z, a.w - off.w};
+                }
+            }
 #pragma unroll
             for (int half = 0; half < 3; half++) {
                 float* to = half ? points + from * ACROSS + line + 64 * (half - 1) : along + from * ALONG + line;
                 int stride = half ? ACROSS : ALONG;
-                to[0] = half ? next[half].x - off.x : next[half].x;
-                to[stride] = half ? next[half].y - off.y : next[half].y;
-                to[2 * stride] = half ? next[half].z - off.z : next[half].z;
-                to[3 * stride] = half ? next[half].w - off.w : next[half].w;
+                to[0] = next[half].x;
+                to[stride] = next[half].y;
+                to[2 * stride] = next[half].z;
+                to[3 * stride] = next[half].w;
             }
             // Threads that are behind still read the other stage, which is written only after the next barrier.
             __syncthreads();
@@ -186,9 +194,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
         if (d < 0) {
             // While the first coordinates are on their way: the centre, in whole steps of DEPTH; what no point has is 0.
             if (dim <= CENTRED)
-                for (int c = threadIdx.x; c < (dim + DEPTH - 1) / DEPTH * DEPTH; c += THREADS)
+                for (int c = threadIdx.x; c < (dim + DEPTH - 1) / DEPTH * DEPTH; c += THREADS) {
                     centre[c] = c < dim ? far_coordinate(x, order, n, dim, c) : 0.0f;
-            __syncthreads();
+                    is_far |= centre[c] != 0.0f;
+                }
+            is_far = __syncthreads_or(is_far);
             continue;
         }
 #pragma unroll

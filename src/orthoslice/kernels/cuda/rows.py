@@ -83,36 +83,51 @@ class Shape(NamedTuple):
         """Words for how often the digits of numbers occur: 16 bits for each of 256, in every warp."""
         return self.threads // 32 * 128
 
+    @property
+    def words(self) -> int:
+        """Words of shared memory that a block sorts in."""
+        # Keys and cells, scratch for what the threads of a block do together, and counts of digits.
+        scratch = 5 * (self.threads // 32) + 1
+        return 2 * self.padded + scratch + self.digit_counts
+
     def bind(
-        self, source: str, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
+        self, source: Source, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
     ) -> Launch:
-        program, words = _compiled_for(source, self)
-        return bind(kernel, program, device, grid, self.threads, 4 * (words + extra_words), *numbers)
+        words = self.words + extra_words
+        return bind(kernel, _compiled_for(source, self), device, grid, self.threads, 4 * words, *numbers)
+
+
+class Source(NamedTuple):
+    """A source whose kernels sort on chip, and what is defined for it beside the shape of a block."""
+
+    name: str
+    defines: tuple[tuple[str, int], ...] = ()
 
 
 @functools.cache
-def _compiled_for(source: str, shape: Shape) -> tuple[Program, int]:
-    """A program, and the words of shared memory that its kernels sort in."""
-    defines = [("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places))]
-    if source == "buckets":
-        defines.append(("RULED", _RULED))
-    # Keys and cells, scratch for what the threads of a block do together, and counts of digits.
-    scratch = 5 * (shape.threads // 32) + 1
-    return Program(source, tuple(defines)), 2 * shape.padded + scratch + shape.digit_counts
+def _compiled_for(source: Source, shape: Shape) -> Program:
+    sizes = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
+    return Program(source.name, sizes + source.defines)
 
 
-# All of them are made here, so that what is compiled first can have the others compiled in the background.
+_SORT = Source("sort")
+_MATCH_GIVEN = Source("match", (("PROJECTS", 0),))
+_MATCH_CLOUDS = Source("match", (("PROJECTS", 1),))
+_BUCKETS = Source("buckets", (("RULED", _RULED),))
+
+# All programs are made here, so that what is compiled first can have the others compiled in the background.
 for _places in (True, False):
     for _pair in _SHORT_WITH_PLACES if _places else _SHORT:
-        _compiled_for("rows", Shape(*_pair, _places))
-    _compiled_for("buckets", Shape(*_BUCKET_SHAPE, _places))
+        for _source in (_SORT, _MATCH_GIVEN, _MATCH_CLOUDS):
+            _compiled_for(_source, Shape(*_pair, _places))
+    _compiled_for(_BUCKETS, Shape(*_BUCKET_SHAPE, _places))
 
 
 @functools.cache
 def longest_on_chip(device: int) -> int:
     """How long a row may be to be sorted in one go: blocks of some GPUs have less shared memory than others."""
     shapes = (Shape(*pair, False) for pair in _SHORT)
-    return max(s.capacity for s in shapes if 4 * _compiled_for("rows", s)[1] <= most_shared_bytes(device))
+    return max(s.capacity for s in shapes if 4 * s.words <= most_shared_bytes(device))
 
 
 def _shape(n: int, places: bool) -> Shape:
@@ -156,10 +171,10 @@ class LongSort:
         tiles = -(-n // shape.capacity)
         pick = shape._replace(places=False)
         words, grid = _words_to_deal(shape, buckets), slices * tiles
-        self._pick = pick.bind("buckets", _PICK_BORDERS, device, slices, n, buckets)
-        self._deal = shape.bind("buckets", _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
-        self._start = shape.bind("buckets", _START_BUCKETS, device, slices, tiles, buckets)
-        self._sort = shape.bind("buckets", _SORT_BUCKETS, device, slices * buckets, n, buckets)
+        self._pick = pick.bind(_BUCKETS, _PICK_BORDERS, device, slices, n, buckets)
+        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
+        self._start = shape.bind(_BUCKETS, _START_BUCKETS, device, slices, tiles, buckets)
+        self._sort = shape.bind(_BUCKETS, _SORT_BUCKETS, device, slices * buckets, n, buckets)
         # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
         # and where they begin; and counts of every tile, which are looked at where places matter.
         per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, 2 * buckets * tiles if places else 0)
@@ -246,16 +261,17 @@ def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> M
 @functools.lru_cache(maxsize=1024)
 def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
     """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
+    source = _MATCH_CLOUDS if dim else _MATCH_GIVEN
     # The centre of the clouds, at a multiple of 16 bytes.
-    extra_words = dim + 3
+    room = dim + 3 if dim else 0
     shape = _shape(n, with_slopes)
-    return shape.bind("rows", _MATCH_ROWS, device, slices, n, dim, p, factor, extra_words=extra_words)
+    return shape.bind(source, _MATCH_ROWS, device, slices, n, dim, p, factor, extra_words=room)
 
 
 @functools.lru_cache(maxsize=1024)
 def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
     """Takes rows; then room for them in order, or None, and for their places."""
-    return _shape(n, places).bind("rows", _SORT_ROWS, device, slices, n)
+    return _shape(n, places).bind(_SORT, _SORT_ROWS, device, slices, n)
 
 
 @functools.lru_cache(maxsize=1024)

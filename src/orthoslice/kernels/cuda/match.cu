@@ -1,4 +1,7 @@
-// Rows that fit on a chip: sorted, or matched with each other and priced at once.
+// Rows that fit on a chip, matched with each other and priced at once.
+//
+// Compiled with PROJECTS defined too: whether the rows are made here, as projections of clouds. That takes registers, which
+// rows that are given can do without.
 
 #include "on_chip.cuh"
 
@@ -53,8 +56,40 @@ __device__ const float* find_centre(const float* x, int n, int dim, u32* shared)
     return block_max(is_far, shared + SCRATCH) ? centre : nullptr;
 }
 
+// What a thread's differences cost in all. They become `unit` times the slopes of their costs.
+__device__ __forceinline__ float price(float (&value)[ITEMS], float* staged, int n, float p, float unit) {
+    float total = 0.0f;
+    if (p == 2.0f) {
+#pragma unroll
+        for (int r = 0; r < ITEMS; r++)
+            if (r * THREADS + threadIdx.x < n) {
+                total += cost(value[r], 2.0f);
+                value[r] = unit * slope(value[r], 2.0f);
+            }
+        return total;
+    }
+    // Other powers are long to write out for every number, and to compile: a loop goes over the numbers in shared memory.
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x;
+        if (k < n) staged[at(k)] = value[r];
+    }
+#pragma unroll 1
+    for (int k = threadIdx.x; k < n; k += THREADS) {
+        float difference = staged[at(k)];
+        total += cost(difference, p);
+        staged[at(k)] = unit * slope(difference, p);
+    }
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x;
+        if (k < n) value[r] = staged[at(k)];
+    }
+    return total;
+}
+
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
-// given, or are the projections of two clouds on `theta`, moved to the origin where x is far from it.
+// given; or with PROJECTS they are the projections of two clouds on `theta`, moved to the origin where x is far from it.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 768)) match_rows(
     const float* x, const float* y, const float* theta, double* scores, float* x_slopes, float* y_slopes, int n, int dim,
     float p, double factor) {
@@ -68,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
         const float* source = side ? y : x;
         float row[ITEMS];
         // Few clouds are far from the origin: that is looked at when x is at hand, and x is then projected again.
-        if (theta) {
+        if (PROJECTS) {
             for (bool again = true; again;) {
                 project_row(row, source, theta + (long long)blockIdx.x * dim, centre, n, dim);
                 again = !side && !centre && (centre = find_centre(x, n, dim, shared));
@@ -86,24 +121,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
         }
         __syncthreads();
     }
-    float total = 0.0f;
-#pragma unroll
-    for (int r = 0; r < ITEMS; r++)
-        if (r * THREADS + threadIdx.x < n) total += cost(value[r], p);
-    double sum = block_sum(total, shared + SCRATCH);
+    float* staged = reinterpret_cast<float*>(shared);
+    double sum = block_sum(price(value, staged, n, p, (float)(factor / n)), shared + SCRATCH);
     if (threadIdx.x == 0) scores[blockIdx.x] = factor * sum / n;
 #if PAIRS
-    // Slopes go to their places on chip, so that rows are written in order.
-    float* staged = reinterpret_cast<float*>(shared);
-    float unit = (float)(factor / n);
+    // Slopes go to their places on chip, so that rows are written in order. No thread is still pricing: they have met to
+    // add up.
+    if (x_slopes)
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) {
-            value[r] = unit * slope(value[r], p);
-            if (x_slopes) staged[at(place[r])] = value[r];
+        for (int r = 0; r < ITEMS; r++) {
+            int k = r * THREADS + threadIdx.x;
+            if (k < n) staged[at(place[r])] = value[r];
         }
-    }
     __syncthreads();
     if (x_slopes)
         for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
@@ -117,14 +146,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     __syncthreads();
     for (int k = threadIdx.x; k < n; k += THREADS) y_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
 #endif
-}
-
-// Sort rows that fit on a chip.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const float* rows, float* keys, int* places, int n) {
-    SHARED(u32, shared);
-    long long row = (long long)blockIdx.x * n;
-    float values[ITEMS];
-    load_row(values, rows + row, n);
-    sort_on_chip<Row>(values, nullptr, n, shared);
-    write_sorted(shared, n, keys ? keys + row : nullptr, PAIRS ? places + row : nullptr);
 }

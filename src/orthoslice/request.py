@@ -1,0 +1,92 @@
+"""The one description of what is to be estimated, made by the distances and by the losses alike."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from orthoslice.blocks import Layout, layout_of
+from orthoslice.control import Control
+from orthoslice.directions import OWN, Given, Sampler, Stratified
+from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.options import check_sampler
+from orthoslice.scores import Score
+
+DEFAULT_CAP = 100_000
+"""Most directions of an adaptive run that was given no count."""
+
+# Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
+# are not kept alive for that.
+_KEPT_PLANS = OWN - {Given, Stratified}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be estimated, checked and complete but for the clouds."""
+
+    name: str
+    score: Score
+    p: float
+    sampler: Sampler
+    layout: Layout
+    memory: int
+    workers: int
+    rtol: float | None
+    atol: float | None
+    """In the units of the clouds as they are handed to :func:`estimate`."""
+    progress: bool
+    control: Control | None
+    fit: bool
+    """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
+    steady: bool = False
+    """Whether projections of a point shall not depend on its place."""
+
+    @property
+    def adaptive(self) -> bool:
+        return self.rtol is not None or self.atol is not None
+
+    @property
+    def looks(self) -> list[int]:
+        """After how many units to look whether the tolerance is met; the last is the cap."""
+        n = self.layout.n_units
+        if not self.adaptive:
+            return [n]
+        looks, units = [], DEFAULT_BLOCKS
+        while units < n:
+            looks.append(units)
+            units *= 2
+        return [*looks, n]
+
+
+def plan_layout(
+    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
+) -> tuple[Sampler, Layout]:
+    """Settle how many directions there are and how they are grouped."""
+    settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
+    return settle(sampler, n_directions, dim, score, p, adaptive)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan_layout(
+    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
+) -> tuple[Sampler, Layout]:
+    if n_directions is None or adaptive:
+        sampler, default = sampler.with_default_size(dim)
+        if n_directions is None:
+            n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
+    layout = layout_of(check_sampler(sampler, n_directions, dim))
+    rows = layout.longest_block
+    unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
+    if unit > 1:
+        layout = layout_of(layout.runs, unit)
+        if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
+            raise ValueError(
+                f"Directions can price each other only in blocks of one size, without weights; {n_directions} "
+                f'directions of {sampler!r} are not. Use `cost="exact"`.'
+            )
+    if adaptive and layout.n_units == 1:
+        raise ValueError(
+            "`rtol` and `atol` need an error bar, so two or more independent blocks of directions; "
+            f"{n_directions} directions of {sampler!r} are one."
+        )
+    return sampler, layout
