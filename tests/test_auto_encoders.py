@@ -15,11 +15,13 @@ pytest.importorskip("torch", reason="pip install 'orthoslice[torch]'")
 
 import torch
 from scipy.stats import kstest
+from typer.testing import CliRunner
 
 # `pytest` alone, unlike `python -m pytest`, does not look for packages in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from experiments import autoencoder, fig3_swae, fig5_hidden_codes, swae_gradients, trainings
+from experiments.__main__ import app
 from experiments.autoencoder import AutoEncoder, Decoder, Encoder, Recipe, draw_prior
 from experiments.data import images_on
 from experiments.fig3_swae import claims as curve_claims
@@ -181,6 +183,16 @@ def test_processes_share_the_runs(tmp_path: Path) -> None:
     assert trainings.train_all(jobs, tmp_path, n_jobs=2) == []
     assert len(trainings.collect_rows(jobs, tmp_path)) == 4
     assert np.load(tmp_path / f"{jobs[0].name}.npy").shape == (config.n_codes, 2)
+
+
+def test_missing_data_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTHOSLICE_DATA", str(tmp_path))
+    monkeypatch.setattr(
+        fig5_hidden_codes, "SMOKE", dataclasses.replace(fig5_hidden_codes.SMOKE, data="fashion-mnist")
+    )
+    result = CliRunner().invoke(app, ["fig5_hidden_codes", "--smoke", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "The folder of Fashion-MNIST must hold train-images-idx3-ubyte" in result.output
 
 
 def test_runs_are_those_of_the_paper_first() -> None:
