@@ -1,7 +1,10 @@
 """The auto-encoder of figures 3 and 5: its network, the law of its codes, and a training of it.
 
 The network is that of Kolouri et al., "Sliced-Wasserstein Autoencoder" (2018), made for images of 32 x 32, with
-what Keras does by default: weights of Glorot and Bengio, RMSprop that forgets by 0.9.
+RMSprop as in Keras, which forgets by 0.9. Its weights start after He et al. (2015). With those of Glorot and
+Bengio, Keras's default, signals shrink from layer to layer until the decoder cannot tell the middle of an image
+from its border. It then learns to make all of it dark, and hardly ever comes back from there: the norm of what is
+lost, unlike the cross-entropy of the original, has no gradient where a pixel is black for sure.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from experiments.data import images_on
 PrecisionName: TypeAlias = Literal["bf16", "tf32"]
 PriorName: TypeAlias = Literal["cube", "disc"]
 DistanceName: TypeAlias = Literal["sliced", "projected"]
+
+SLOPE = 0.2
+"""Of the activations where they are negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +92,15 @@ def _convolve(layers: nn.Module, x: Tensor, is_half: bool) -> Tensor:
 
 
 def _convolution(before: int, after: int) -> tuple[nn.Module, nn.Module]:
-    return nn.Conv2d(before, after, 3, padding=1), nn.LeakyReLU(0.2)
+    return nn.Conv2d(before, after, 3, padding=1), nn.LeakyReLU(SLOPE)
 
 
 def initialize(network: nn.Module, seed: int) -> None:
-    """Uniform weights after Glorot and Bengio, and no bias; the same on every device."""
+    """Uniform weights after He et al., and no bias; the same on every device."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.xavier_uniform_(module.weight, generator=generator)
+            nn.init.kaiming_uniform_(module.weight, SLOPE, generator=generator)
             nn.init.zeros_(module.bias)
 
 
