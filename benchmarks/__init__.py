@@ -13,6 +13,8 @@ GROUPS = {
     "unequal": "Clouds of different sizes, where POT's float32 is wrong",
     "hadamard": "Drawing a basis of directions and projecting on it: Hadamard against dense orthogonal",
     "drawing": "Sliced distance where each library draws its own directions",
+    "data": "Data as people have it, against Gaussian clouds: ties, zeros, long tails, outliers, offsets",
+    "data_projected": "The same for the projected distance, where ties are put in order",
     "growth_n": "Time against the number of points",
     "growth_dim": "Time against the dimension",
     "growth_directions": "Time against the number of directions",

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from benchmarks.data import make_clouds
+from benchmarks.data import KINDS, make_clouds
 
 Library: TypeAlias = Literal["orthoslice", "pot", "ott", "numpy", "torch", "control", "reference"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax"]
@@ -35,6 +35,8 @@ class Contender:
     directions: Literal["given", "iid", "orthogonal", "hadamard"] = "given"
     form: Literal["", "function", "loss", "eager", "compiled", "graph"] = ""
     """Which way of using the library, where a benchmark shows several."""
+    data: str = ""
+    """A kind of clouds that it is given in place of the problem's, to compare its times with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,11 @@ DRAWING = (
     *(replace(c, directions="iid") for c in ONE_PATH if c.library != "orthoslice"),
 )
 CONTROL = (Contender(library="control"), NUMPY)
+KIND_AND_GAUSSIAN = (OURS, replace(OURS, data="Gaussian"))
+
+DATA = ((256, 16, 128), (1500, 16, 64), (10**4, 16, 64), (10**5, 3, 32), (10**6, 3, 8))
+"""Points, dimension and directions of every kind of data; each size is sorted in another way."""
+DATA_PROJECTED = ((256, 16, 128), (10**4, 16, 32), (10**5, 3, 8))
 
 
 def full_problems(n_cores: int) -> list[Problem]:
@@ -158,6 +165,8 @@ def full_problems(n_cores: int) -> list[Problem]:
         Problem(group="unequal", n=10**5, m=7 * 10**4, dim=16, n_directions=50, contenders=UNEQUAL),
         Problem(group="hadamard", n=2000, dim=1024, n_directions=1024, task="project", contenders=HADAMARD),
         *_sliced("drawing", DRAWING, rows[:3]),
+        *_of_kinds("data", KINDS, DATA),
+        *_of_kinds("data_projected", KINDS, DATA_PROJECTED, "projected"),
         *_sliced("growth_n", ONE_PATH, [(10**k, 16, 32) for k in (2, 3, 4, 5)]),
         *_sliced("growth_dim", ONE_PATH, [(2000, dim, 128) for dim in (4, 32, 256, 1024)]),
         *_sliced("growth_directions", ONE_PATH, [(2000, 32, count) for count in (16, 64, 256, 1024)]),
@@ -179,6 +188,8 @@ def smoke_problems(n_cores: int) -> list[Problem]:
         Problem(group="unequal", n=200, m=140, dim=4, n_directions=8, contenders=UNEQUAL),
         Problem(group="hadamard", n=20, dim=32, n_directions=32, task="project", contenders=HADAMARD),
         *_sliced("drawing", DRAWING, [(64, 8, 64)]),
+        *_of_kinds("data", ("integers", "offset"), [(60, 3, 8)]),
+        *_of_kinds("data_projected", ("one-hot", "outlier"), [(60, 3, 8)], "projected"),
         *_sliced("growth_n", ONE_PATH, [(n, 4, 8) for n in (20, 40)]),
         *_sliced("growth_dim", ONE_PATH, [(20, dim, 8) for dim in (2, 4)]),
         *_sliced("growth_directions", ONE_PATH, [(20, 4, count) for count in (4, 8)]),
@@ -211,6 +222,14 @@ def _sliced(
         )
         for n, d, count in sizes
     ]
+
+
+def _of_kinds(
+    group: str, kinds: Iterable[str], sizes: Iterable[tuple[int, int, int]], task: Task = "sliced"
+) -> list[Problem]:
+    others = [kind for kind in kinds if kind != "Gaussian"]
+    problems = _sliced(group, KIND_AND_GAUSSIAN, sizes, task)
+    return [replace(problem, data=kind) for problem in problems for kind in others]
 
 
 def _floor(sizes: Iterable[tuple[int, int, int]]) -> list[Problem]:

@@ -174,7 +174,7 @@ class Pool:
 def process_key(contender: Contender, threads: int | None) -> tuple[Any, ...]:
     """What needs a process of its own: a process holds one prepared problem, so no two contenders share one."""
     path = contender.path if sorts_with_numpy(contender) else "default"
-    options = (contender.dtype, contender.directions, contender.form)
+    options = (contender.dtype, contender.directions, contender.form, contender.data)
     return contender.library, contender.arrays, path, *options, threads
 
 

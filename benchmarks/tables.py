@@ -22,6 +22,7 @@ def name_of(row: Row) -> str:
         row["sort_path"],
         row["directions"] if row["directions"] != "given" else None,
         row["dtype"] if row["dtype"] != "float32" else None,
+        f"on {row['data']} data" if row["data"] else None,
     ]
     text = ", ".join(detail for detail in details if detail)
     return f"{name} ({text})" if text else name

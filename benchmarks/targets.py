@@ -21,6 +21,7 @@ PROJECTED, PROJECTED_RATIO = "n=2000, d=64, N=200", 20
 PROJECTED_MORE = "n=2000, d=64, N=800"
 UNEQUAL, UNEQUAL_RATIO = "n=100000, m=70000, d=16, N=50", 20
 HADAMARD, HADAMARD_RATIO = "n=2000, d=1024, N=1024", 4
+DATA_RATIO = 1.5
 COLD_START_S = 1.5
 SAME_MEMORY = 1.1
 """Memory that grows by less than this factor, or by less than the next number, does not grow."""
@@ -39,7 +40,15 @@ class Target:
 
 def evaluate(rows: Sequence[Row]) -> list[Target]:
     """All targets, with those that these rows say nothing about marked so."""
-    return [*_forward(rows), *_backward(rows), *_projected(rows), *_unequal(rows), *_others(rows)]
+    return [
+        *_forward(rows),
+        *_backward(rows),
+        *_projected(rows),
+        *_unequal(rows),
+        _data(rows, "data", "sliced"),
+        _data(rows, "data_projected", "projected"),
+        *_others(rows),
+    ]
 
 
 def select(rows: Iterable[Row], **where: Any) -> list[Row]:
@@ -61,6 +70,18 @@ def ratio(rows: Sequence[Row], group: str, problem: str, **peer: Any) -> float |
     if mine is None or mine["median_s"] is None or not times:
         return None
     return float(min(times) / mine["median_s"])
+
+
+def least_ratio(rows: Sequence[Row], group: str, **peer: Any) -> tuple[float | None, str]:
+    """The smallest ratio of all problems of a group, and where; None where one of them was not measured."""
+    problems = dict.fromkeys(row["problem"] for row in select(rows, group=group))
+    ratios = {problem: ratio(rows, group, problem, **peer) for problem in problems}
+    known = {problem: value for problem, value in ratios.items() if value is not None}
+    missing = len(ratios) - len(known)
+    if not known or missing:
+        return None, f"{missing} of {len(ratios)} {group} not measured" if ratios else "not measured"
+    worst = min(known, key=lambda problem: known[problem])
+    return known[worst], f"at {worst}, the worst of {len(known)}"
 
 
 def at_least(what: str, asked: float, got: float | None) -> Target:
@@ -117,6 +138,16 @@ def _unequal(rows: Sequence[Row]) -> list[Target]:
         text = f"error {mine['error']:.1g}, POT's {theirs[0]['error']:.1g}"
         right = Target("unequal sizes: right where POT's float32 is not", "right", text, mine["status"] == "ok")
     return [faster, right]
+
+
+def _data(rows: Sequence[Row], group: str, distance: str) -> Target:
+    """How slow the worst kind of data makes us."""
+    least, where = least_ratio(rows, group, library="orthoslice", data="Gaussian")
+    what = f"{distance}, any kind of data, against Gaussian clouds of the same size"
+    asked = f"<= {DATA_RATIO:g}x as long"
+    if least is None:
+        return Target(what, asked, where, None)
+    return Target(what, asked, f"{1 / least:.3g}x {where}", 1 / least <= DATA_RATIO)
 
 
 def _others(rows: Sequence[Row]) -> list[Target]:

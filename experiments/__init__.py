@@ -11,9 +11,10 @@ NAMES = {
     "fig3_swae": "Figure 3: sliced Wasserstein auto-encoders with three estimators (extra `torch`)",
     "fig4_trust_region": "Figure 4: PPO held near its old policy by SW or PW (extra `rl`)",
     "fig5_hidden_codes": "Figure 5: codes of auto-encoders trained with SW and with PW (extra `torch`)",
-    "fig6_generators": "Figure 6: generators of 16 Gaussians, trained with SW or with PW",
+    "fig6_generators": "Figure 6: generators of 16 Gaussians, trained with SW or with PW (extra `torch`)",
     "swae_gradients": "How much gradients vary inside the auto-encoder, with each estimator (extra `torch`)",
-    "flow_matching": "Flow matching with pairs by `osl.match`, at random, and as cheap as can be",
+    "match_quality": "How near `osl.match` comes to the optimal coupling, and in what time",
+    "flow_matching": "Flow matching with pairs by `osl.match`, at random, and as cheap as can be (extra `torch`)",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }

@@ -18,7 +18,7 @@ import matplotlib as mpl
 import numpy as np
 import scipy
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 import orthoslice as osl
@@ -142,16 +142,17 @@ def plane_errors(
     return iid, orthogonal
 
 
+def student(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of independent numbers, with Student's interval."""
+    sample = np.asarray(values, dtype=float)
+    mean = float(sample.mean())
+    half = float(stdtrit(sample.size - 1, (1 + level) / 2) * sample.std(ddof=1) / math.sqrt(sample.size))
+    return mean, mean - half, mean + half
+
+
 def wilson(n_hits: int, n_trials: int, level_z: float = 1.959964) -> tuple[float, float]:
     """Wilson's 95% interval for a probability."""
     share, z2 = n_hits / n_trials, level_z**2
     centre = (share + z2 / (2 * n_trials)) / (1 + z2 / n_trials)
     half = level_z / (1 + z2 / n_trials) * math.sqrt(share * (1 - share) / n_trials + z2 / (4 * n_trials**2))
     return max(centre - half, 0.0), min(centre + half, 1.0)
-
-
-def mean_interval(values: NDArray[np.floating], level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of a few values, one a seed, with Student's interval."""
-    mean, n = float(values.mean()), values.size
-    half = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n))
-    return mean, mean - half, mean + half

@@ -7,9 +7,8 @@ of and what it is trained on depends on its own seed, not on the runs beside it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -67,14 +66,3 @@ def generator_of(device: str, *numbers: int) -> torch.Generator:
     """
     (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(seed) >> 1)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """On the host no help from other threads, which costs more than it brings for matrices of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -208,6 +208,13 @@ def test_powers_that_vanish_are_refused(rng: np.random.Generator) -> None:
     assert osl.pairwise([np.ones((5, 2)), np.ones((5, 2))], p=2000).distance[0, 1] == 0
 
 
+def test_a_distance_beyond_the_range_is_refused() -> None:
+    found = osl.pairwise([np.full((3, 2), 1.7e308), np.full((3, 2), -1.7e308)], rng=0)
+    for quantity in ("distance", "value"):
+        with pytest.raises(OverflowError, match="exceeds the range of float64"):
+            getattr(found, quantity)
+
+
 def test_repr() -> None:
     found = osl.pairwise({"a": np.zeros((3, 2)), "b": np.full((2, 2), 3.0), "c": np.zeros((3, 2))}, p=1, rng=0)
     assert repr(found).startswith("Pairwise(SW_1 of 3 pairs of 3 clouds, from 0 to ")

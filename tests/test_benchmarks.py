@@ -222,6 +222,37 @@ def test_targets_name_problems_that_are_run() -> None:
     assert {group for group, _ in names} | {"cold_start"} == set(GROUPS)
 
 
+def make_data_rows(slowness: dict[str, float | None]) -> list[runner.Row]:
+    """Rows of our times on kinds of data, each beside Gaussian clouds that take a second."""
+    return [
+        make_row(group="data", problem=f"n=256, d=16, N=128, {kind}", median_s=seconds, data=data)
+        for kind, slow in slowness.items()
+        for seconds, data in ((slow, None), (1.0, "Gaussian"))
+    ]
+
+
+def test_the_worst_kind_of_data_decides() -> None:
+    for slow, met in [(1.4, True), (1.6, False), (None, None)]:
+        rows = make_data_rows({"integers": 1.1, "one-hot": slow, "Cauchy": 0.7})
+        found = next(t for t in targets.evaluate(rows) if t.what.startswith("sliced, any kind"))
+        assert found.met is met
+        worst = "1 of 3" if slow is None else f"{slow:g}x at n=256, d=16, N=128, one-hot"
+        assert found.measured.startswith(worst)
+
+
+def test_a_kind_of_data_takes_turns_with_gaussian_clouds(tmp_path: Path) -> None:
+    """In processes of their own, each judged by the answer to its own clouds."""
+    problem = next(p for p in problems.smoke_problems(2) if p.group == "data" and p.data == "offset")
+    with processes.Pool() as pool:
+        own, gaussian = runner.measure(problem, problems.SMOKE_PLAN, pool, tmp_path)
+    assert (own.row["status"], gaussian.row["status"]) == ("ok", "ok")
+    assert own.worker is not gaussian.worker
+    assert own.question.expected["value"] != gaussian.question.expected["value"]
+    assert (own.question.kind, gaussian.question.kind) == ("offset", "Gaussian")
+    assert "Gaussian" not in tables.name_of(own.row)
+    assert tables.name_of(gaussian.row).endswith("on Gaussian data)")
+
+
 def make_gpu_rows(problem: str, seconds: dict[str, float | None], **known: Any) -> list[runner.Row]:
     """Rows of our loss, eager and compiled torch, and POT; those with a time given."""
     rows = []

@@ -14,7 +14,7 @@ from helpers import FULL
 from scipy.stats import binom, binomtest
 
 import orthoslice as osl
-from orthoslice import inference, labels
+from orthoslice import labels, permutations
 from orthoslice.arrays import LABELS, Stream
 
 DISTANCES = {"sliced": osl.sliced_wasserstein, "projected": osl.projected_wasserstein}
@@ -52,7 +52,7 @@ def test_null_distribution_is_that_of_permuted_labels(score: str, p: float, desi
     }[design]
     found = osl.two_sample_test(x, y, p, score=score, groups=groups, n_permutations=70, rng=3)
     assert found.null_distribution.shape == (70,)
-    exchange = inference._check_groups(groups, 40, 31)
+    exchange = labels.check_groups(groups, 40, 31)
     stream = Stream.from_seed(3, np.zeros(1)).fold(0, LABELS)
     table = np.concatenate([labels.unpacked(labels.label_block(stream, k, exchange)) for k in (0, 1)], axis=1)
     for permutation in (0, 1, 62, 63, 69):
@@ -213,8 +213,8 @@ def test_memory_is_kept_within(rng: np.random.Generator) -> None:
 
 def test_one_sort_serves_all_permutations(samples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
-    sort = inference.stable_order
-    monkeypatch.setattr(inference, "stable_order", lambda table: rows.append(table.shape) or sort(table))
+    sort = permutations.stable_order
+    monkeypatch.setattr(permutations, "stable_order", lambda table: rows.append(table.shape) or sort(table))
     found = osl.two_sample_test(*samples, n_permutations=500, n_directions=13, rng=0)
     assert sum(shape[0] for shape in rows) == 13
     assert {shape[1] for shape in rows} == {71}
@@ -312,6 +312,11 @@ def test_powers_that_vanish_are_refused(samples: Any) -> None:
     with pytest.raises(OverflowError, match="`p` is too high for these clouds"):
         osl.two_sample_test(*samples, p=2000)
     assert osl.two_sample_test(np.ones((5, 2)), np.ones((4, 2)), p=2000).pvalue == 1
+
+
+def test_a_statistic_beyond_the_range_is_refused() -> None:
+    with pytest.raises(OverflowError, match="exceeds the range of float64"):
+        osl.two_sample_test(np.full((3, 2), 1.7e308), np.full((3, 2), -1.7e308), rng=0)
 
 
 def test_progress_goes_to_stderr(samples: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,19 @@ def test_scales_at_the_ends_of_the_range(distance: Any, scale: float) -> None:
     np.testing.assert_allclose(both / jnp.asarray([scale, 1]), float(host.distance), rtol=1e-5)
 
 
+def test_scores_are_in_the_units_of_the_value() -> None:
+    """Also where the program divided the clouds, because their powers are near the end of the range."""
+    x, y = clouds(scale=1e12)
+
+    def value_and_scores(a: Any, b: Any) -> Any:
+        est = osl.sliced_wasserstein(a, b, rng=0)
+        return est.value, est.scores
+
+    value, scores = jax.jit(value_and_scores)(x, y)
+    assert float(scores.mean()) == pytest.approx(float(value), rel=1e-5)
+    np.testing.assert_allclose(scores, value_and_scores(x, y)[1], rtol=1e-4)
+
+
 def test_ordinary_scales_change_no_digit() -> None:
     """Under jit the clouds are looked at by the program, and those that fit are left as they are."""
     x, y = clouds()

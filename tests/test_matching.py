@@ -42,9 +42,14 @@ def test_gaussians_are_matched_almost_optimally(dim: int, most: float) -> None:
     assert osl.match(x, y, rng=0, n_sweeps=0).cost() > 1.1 * coupling.cost(), "sweeps are of use"
 
 
-def test_digits_and_other_small_clouds_are_matched_optimally() -> None:
+@pytest.mark.parametrize("problem", ["digits", (2, 512), (10, 1024)], ids=str)
+def test_digits_and_other_small_clouds_are_matched_optimally(problem: Any) -> None:
     """One group holds them all."""
-    x, y = datasets.digits(0), datasets.digits(1)[:178]
+    if problem == "digits":
+        x, y = datasets.digits(0), datasets.digits(1)[:178]
+    else:
+        dim, n = problem
+        x, y = (cloud[:n] for cloud in gaussians(dim))
     assert float(osl.match(x, y, rng=0).cost()) == pytest.approx(osl.wasserstein(x, y).value, rel=1e-12)
 
 

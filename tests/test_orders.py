@@ -9,6 +9,7 @@ import pytest
 from helpers import Backend, unit_rows, weights
 
 import orthoslice as osl
+from orthoslice.arrays import lexsort_rows
 from orthoslice.cloud import make_clouds
 from orthoslice.coupling import meeting_slack, with_masses
 from orthoslice.orders import tied_order
@@ -230,3 +231,15 @@ def test_weight_gradients_at_equal_weights_in_jax(rng: np.random.Generator) -> N
 def test_slack_is_far_below_the_weight_of_a_point(rng: np.random.Generator) -> None:
     x, y = with_masses(*make_clouds(rng.normal(size=(300, 2)), rng.normal(size=(200, 2)), weights(rng, 300)))
     assert meeting_slack(x, y) < 2**62 / 300 * 1e-12
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 8])
+def test_lexicographic_order_of_tied_points(dim: int, rng: np.random.Generator) -> None:
+    """On the host only points that tie are sorted by further coordinates; zeros of both signs are equal."""
+    for n, values in ((1, 2), (30, 2), (60, 3), (60, 50)):
+        points = rng.choice(np.r_[-0.0, 0.0, np.arange(1, values)], size=(2, n, dim))
+        with lexsort_rows.using("host"):
+            found = lexsort_rows(points)
+        np.testing.assert_array_equal(found, [np.lexsort(cloud.T[::-1]) for cloud in points])
+        with lexsort_rows.using("passes"):
+            np.testing.assert_array_equal(found, lexsort_rows(points))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -180,6 +181,13 @@ def test_rank_pairs_against_fractions(n):
     for m in range(1, 13):
         i, j, mass = rank_pairs(n, m, np.zeros(1))
         assert list(zip(i.tolist(), j.tolist(), mass.tolist(), strict=True)) == merge_by_fractions(n, m)
+
+
+def test_large_tables_of_ranks_are_not_kept():
+    """They would outlive the call, beyond its memory."""
+    small, large = (weakref.ref(rank_pairs(n, 3, np.zeros(1))[0]) for n in (100, 1 << 16))
+    assert small() is not None
+    assert large() is None
 
 
 MAGNITUDES = st.one_of(st.just(0.0), st.floats(1e-30, 1.0), st.integers(-99, 0).map(lambda k: 2.0**k))

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import orthoslice as osl
+from orthoslice.cloud import Cloud
+from orthoslice.conditioning import centred, far_centre
 
 METHODS = {
     "sliced": osl.sliced_wasserstein,
@@ -116,3 +118,24 @@ def test_a_distance_beyond_the_range_is_an_error(dtype):
             osl.wasserstein_bounds(x, -x, rng=0)
         with pytest.raises(OverflowError, match="range of float64"):
             _ = osl.wasserstein(x, -x).distance
+
+
+@pytest.mark.parametrize("dim", [1, 3, 512, 600])
+@pytest.mark.parametrize("n", [1, 170, 171, 1025])
+def test_far_centres_of_folded_rows(n: int, dim: int, rng: np.random.Generator) -> None:
+    """Every other coordinate is far from the origin; the answer has the digits of the reference."""
+    points = rng.normal(size=(n, dim)) + 1e3 * (np.arange(dim) % 2)
+    with far_centre.using("folded"):
+        found = far_centre(points, (-2,))
+    with far_centre.using("reference"):
+        np.testing.assert_array_equal(found, far_centre(points, (-2,)))
+    assert found.any() == (n == 1 or dim > 1)
+
+
+def test_rows_in_order_do_not_look_far_away(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of sorted rows alone are far from 0 for their range, and then a centre would be looked for."""
+    points = np.sort(rng.normal(size=(10_000, 1)), axis=0)
+    monkeypatch.setattr("orthoslice.conditioning.far_centre", None)
+    centred(Cloud(points), Cloud(points))
+    with pytest.raises(TypeError):
+        centred(Cloud(points + 100), Cloud(points))

@@ -7,13 +7,14 @@ by chance if the seeds were drawn anew and the code were right. `make test-full`
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 from helpers import FULL
 
 import orthoslice as osl
-from orthoslice.blocks import Layout, degrees_of_freedom, statistics, whole_blocks
+from orthoslice.blocks import Layout, Run, degrees_of_freedom, statistics, whole_blocks
 from orthoslice.datasets import digits
 
 DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
@@ -223,3 +224,20 @@ def test_two_units_are_never_optimistic(last: int) -> None:
     (mean, stderr, _), dof = statistics(scores, layout), degrees_of_freedom(layout)
     assert dof == 1
     assert (stderr**2).mean() > mean.var() * (1 - 4 * (2 / 40_000) ** 0.5)
+
+
+@pytest.mark.parametrize("unit_blocks", [1, 2, 3])
+@pytest.mark.parametrize("runs", [(Run(7, 4),), (Run(5, 4), Run(1, 3)), (Run(2, 1), Run(3, 5), Run(4, 2))])
+def test_rows_between_units(runs: tuple[Run, ...], unit_blocks: int) -> None:
+    layout = Layout(runs, unit_blocks)
+    for first, stop in itertools.combinations_with_replacement(range(layout.n_units + 1), 2):
+        assert layout.rows_between(first, stop) == layout.unit_rows[first:stop].sum()
+
+
+def test_layouts_keep_short_tables_only() -> None:
+    """Layouts outlive a call, and tables of as many blocks as there are directions would outlive its memory."""
+    for n_blocks, is_kept in ((100, True), (10**5, False)):
+        layout = Layout((Run(n_blocks, 1),), 2)
+        tables = [layout.block_rows, layout.unit_rows, layout.unit_ends]
+        assert [len(table) for table in tables] == [n_blocks, n_blocks // 2, n_blocks // 2 + 1]
+        assert any(isinstance(kept, np.ndarray) for kept in vars(layout).values()) == is_kept

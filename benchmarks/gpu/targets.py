@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.runner import Row
-from benchmarks.targets import Target, at_least, ratio, select
+from benchmarks.targets import Target, at_least, least_ratio, ratio, select
 
 
 class Asked(NamedTuple):
@@ -84,16 +84,10 @@ def _memory(rows: Sequence[Row]) -> list[Target]:
 def _never_slower(rows: Sequence[Row], group: str, where: str) -> Target:
     """The smallest ratio of all problems of a group."""
     what = f"never slower than plain torch {where}"
-    problems = dict.fromkeys(row["problem"] for row in select(rows, group=group))
-    ratios = {problem: torch_ratio(rows, group, problem) for problem in problems}
-    known = {problem: value for problem, value in ratios.items() if value is not None}
-    missing = len(ratios) - len(known)
-    if not known or missing:
-        text = f"{missing} of {len(ratios)} {group} not measured" if ratios else "not measured"
-        return Target(what, ">= 1x", text, None)
-    worst = min(known, key=lambda problem: known[problem])
-    text = f"{known[worst]:.3g}x at {worst}, the least of {len(known)}"
-    return Target(what, ">= 1x", text, known[worst] >= 1)
+    least, where = least_ratio(rows, group, library="torch", form="eager")
+    if least is None:
+        return Target(what, ">= 1x", where, None)
+    return Target(what, ">= 1x", f"{least:.3g}x {where}", least >= 1)
 
 
 def _mine(rows: Sequence[Row], group: str, problem: str) -> list[Row]:

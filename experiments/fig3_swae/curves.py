@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common import mean_interval
+from experiments.common import student
 from experiments.trainings import Row
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def make_curves(rows: list[Row]) -> dict[Kind, dict[str, Curve]]:
 
 def difference(a: Floats, b: Floats, level: float = 0.95) -> tuple[float, float, float]:
     """The mean of `a - b` over seeds, with Student's interval: runs of one seed start alike and see alike."""
-    return mean_interval(a - b, level)
+    return student(a - b, level)
 
 
 def difference_by_sweep(a: Curve, b: Curve) -> tuple[Floats, Floats, Floats]:

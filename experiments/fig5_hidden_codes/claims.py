@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.common import Claim, mean_interval
+from experiments.common import Claim, student
 from experiments.fig5_hidden_codes.config import Config
 from experiments.fig5_hidden_codes.measures import Floats
 from experiments.trainings import Row
@@ -34,7 +34,7 @@ def judge(rows: list[Row]) -> list[Claim]:
     paper = found.get(Config.learning_rates[0])
     if paper:
         gap = column(paper["projected"], "mean_radius") - column(paper["sliced"], "mean_radius")
-        mean, low, high = mean_interval(gap)
+        mean, low, high = student(gap)
         detail = f"mean radius, PW - SW: {mean:.4f} ({low:.4f} to {high:.4f}); 2/3 is the disc's"
         claims += [
             _matching(paper),
@@ -70,9 +70,7 @@ def _learning(rows: list[Row]) -> Claim:
 
 
 def _matching(paper: dict[str, list[Row]]) -> Claim:
-    beyond = {
-        name: mean_interval(column(part, "w2") - column(part, "w2_of_prior")) for name, part in paper.items()
-    }
+    beyond = {name: student(column(part, "w2") - column(part, "w2_of_prior")) for name, part in paper.items()}
     parts = [f"{name}: {mean:.4f} ({low:.4f} to {high:.4f})" for name, (mean, low, high) in beyond.items()]
     return Claim(
         f"Codes of both generally match the prior: W_2 is less than {MATCHING} above the prior's to itself.",

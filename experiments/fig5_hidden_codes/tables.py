@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from experiments.common import RESULTS, mean_interval
+from experiments.common import RESULTS, student
 from experiments.fig5_hidden_codes.claims import column, ends
 from experiments.trainings import Row, read_rows
 
@@ -25,7 +25,7 @@ def table(rows: list[Row]) -> str:
     for rate, group in ends(rows).items():
         for distance, part in group.items():
             cells = [f"{rate:g}", str(part[0]["sweep"]), "SW_1" if distance == "sliced" else "PW_1"]
-            cells += [_interval(mean_interval(column(part, name))) for name in MEASURES]
+            cells += [_interval(student(column(part, name))) for name in MEASURES]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

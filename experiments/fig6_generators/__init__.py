@@ -1,6 +1,6 @@
 """Figure 6: generators of 16 Gaussians in the plane, trained with SW or with PW.
 
-`config` says what is trained, `training` trains all runs side by side, `jobs` measures what they leave, and
+`config` says what is trained, `training` trains all runs side by side, `measures` what they leave is judged by, and
 `picture` and `claims` are made of that. ``python -m experiments.fig6_generators --device cuda --minutes 5``
 trains for five minutes and can be called again. ``python -m experiments fig6_generators`` trains what is left,
 draws and judges.
@@ -8,19 +8,17 @@ draws and judges.
 
 from __future__ import annotations
 
-import importlib.util
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.fig6_generators.config import SMOKE, Config
+from experiments.fig6_generators.config import FREE, NAME, SMOKE, Config, list_jobs
+from experiments.trainings import read_machine, trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from experiments.common import Claim
 
-__all__ = ["REFUTED", "SMOKE", "Config", "check", "plot", "run"]
+__all__ = ["REFUTED", "SMOKE", "Config", "check", "machine", "plot", "run"]
 
 REFUTED: tuple[str, ...] = ()
 """Claims of the paper that the kept results do not bear out."""
@@ -30,17 +28,17 @@ REFUTED: tuple[str, ...] = ()
 
 def run(config: Config) -> list[dict[str, Any]]:
     """Train what is not trained yet, and measure it."""
-    from experiments.common import MissingExtra
-    from experiments.fig6_generators import jobs
+    from experiments.common import require
+    from experiments.fig6_generators.measures import collect
 
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtra("This experiment needs torch: pip install 'orthoslice[torch]'.")
-    if config.is_kept:
-        jobs.train(config, jobs.FOLDER)
-        return jobs.measure(config, jobs.read_points(jobs.FOLDER).points)
-    with tempfile.TemporaryDirectory() as folder:
-        jobs.train(config, Path(folder))
-        return jobs.measure(config, jobs.read_points(Path(folder)).points)
+    require("torch", "torch")
+    with trained(NAME, config, list_jobs, FREE) as (_, folder, _):
+        return collect(config, folder)
+
+
+def machine() -> dict[str, str]:
+    """Where the kept runs were trained."""
+    return read_machine(NAME)
 
 
 def check(rows: list[dict[str, Any]]) -> list[Claim]:

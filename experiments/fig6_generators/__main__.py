@@ -1,30 +1,11 @@
-"""Train for a while: exit 0 finished, 1 not yet, 2 bad usage."""
+"""Train for a while: exit 0 all runs are finished, 1 they are not."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
-from experiments.fig6_generators.config import SMOKE, Config
-from experiments.fig6_generators.jobs import FOLDER, train
-
-
-def main() -> int:
-    """Parse, train, say whether anything is left."""
-    # argparse, since this also runs where little else is installed.
-    parser = argparse.ArgumentParser("python -m experiments.fig6_generators", description=__doc__)
-    parser.add_argument("--device", default="cpu", help="where to train, as torch names it")
-    parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
-    parser.add_argument("--folder", type=Path, help=f"rows and states; by default {FOLDER.name} in build/")
-    parser.add_argument("--smoke", action="store_true", help="the small run")
-    options = parser.parse_args()
-    config = SMOKE if options.smoke else Config()
-    folder = options.folder or (FOLDER.with_name(f"{FOLDER.name}_smoke") if options.smoke else FOLDER)
-    is_finished = train(config, folder, device=options.device, minutes=options.minutes)
-    print("Finished." if is_finished else "Not finished; call again to go on.", file=sys.stderr)
-    return 0 if is_finished else 1
-
+from experiments.fig6_generators.config import FREE, NAME, SMOKE, Config, list_jobs
+from experiments.trainings import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(NAME, __doc__, (Config(), SMOKE), list_jobs, FREE))

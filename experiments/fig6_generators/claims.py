@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common import Claim, mean_interval
-from experiments.fig6_generators.jobs import TARGET
+from experiments.common import Claim, student
+from experiments.fig6_generators.measures import TARGET
 from experiments.mixture import N_CENTRAL, N_PERIMETER
 
 SETTLED = 0.01
@@ -68,7 +68,7 @@ def _converged(measured: list[dict[str, Any]], p: int) -> Claim:
     changes = {}
     for method in ("sw", "pw"):
         before, after = (values_of(measured, method, p, step, "w2") for step in (half, last))
-        changes[method] = mean_interval(after - before)
+        changes[method] = student(after - before)
     return Claim(
         f"p = {p}: both have converged: W_2 changes by less than {SETTLED:g} from step {half:,} to {last:,}.",
         all(abs(change) < SETTLED for change, _, _ in changes.values()),
@@ -87,7 +87,7 @@ def _spread_out(p: int, values: Values) -> Claim:
 
 
 def _collapsed(p: int, values: Values) -> Claim:
-    found = mean_interval(values("pw", "central_share") - values("sw", "central_share"))
+    found = student(values("pw", "central_share") - values("sw", "central_share"))
     shares = ", ".join(f"{name} {values(name, 'central_share').mean():.3f}" for name in ("sw", "pw", TARGET))
     return Claim(
         f"p = {p}: PW collapses to the centre: more of its samples lie there than of SW's.",
@@ -97,7 +97,7 @@ def _collapsed(p: int, values: Values) -> Claim:
 
 
 def _in_the_middle(p: int, values: Values) -> Claim:
-    found = mean_interval(values("sw", "perimeter_modes") - values("pw", "perimeter_modes"))
+    found = student(values("sw", "perimeter_modes") - values("pw", "perimeter_modes"))
     return Claim(
         f"p = {p}: PW captures all modes in the middle, and fewer on the perimeter than SW.",
         found[1] > 0 and bool((values("pw", "central_modes") == N_CENTRAL).all()),
@@ -108,7 +108,7 @@ def _in_the_middle(p: int, values: Values) -> Claim:
 
 
 def _nearer(p: int, values: Values) -> Claim:
-    found = mean_interval(values("pw", "w2") - values("sw", "w2"))
+    found = student(values("pw", "w2") - values("sw", "w2"))
     means = ", ".join(f"{name} {values(name, 'w2').mean():.4f}" for name in ("sw", "pw", TARGET))
     return Claim(
         f"p = {p}, beyond the paper: SW ends nearer to the mixture than PW, in exact W_2.",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from experiments.trainings import Job, Place
 
 MethodName: TypeAlias = Literal["sw", "pw"]
+
+NAME = "fig6_generators"
+
+FREE = ("n_drawn", "is_kept")
+"""Settings that change nothing of a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +84,16 @@ class Run(NamedTuple):
 def list_runs(config: Config) -> list[Run]:
     """Every run; they are trained side by side in this order."""
     return [Run(*run) for run in itertools.product(config.methods, config.powers, range(config.n_seeds))]
+
+
+def list_jobs(config: Config, place: Place) -> list[Job]:
+    """All runs are one job."""
+    return [Job(NAME, {}, config.n_units, functools.partial(make_training, config, place.device))]
+
+
+def make_training(config: Config, device: str) -> Any:
+    """All runs, before their first step."""
+    # Late, so that a process that only lists or draws loads no torch.
+    from experiments.fig6_generators.training import GeneratorTraining
+
+    return GeneratorTraining(config, device)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.common import GREY
 from experiments.fig6_generators.claims import steps_of, values_of
-from experiments.fig6_generators.jobs import TARGET
+from experiments.fig6_generators.measures import TARGET
 from experiments.mixture import MODES, SPACING
 
 # Red and blue are the paper's.

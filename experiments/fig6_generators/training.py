@@ -12,7 +12,7 @@ from torch import Tensor
 import orthoslice as osl
 from experiments import mixture
 from experiments.fig6_generators.config import Config, list_runs
-from experiments.stacked import StackedMLP, generator_of, one_thread
+from experiments.stacked import StackedMLP, generator_of
 from experiments.trainings import replacing
 
 LOSSES = {"sw": osl.nn.SlicedWassersteinLoss, "pw": osl.nn.ProjectedWassersteinLoss}
@@ -71,9 +71,8 @@ class GeneratorTraining:
 
         noise, target = map(torch.stack, zip(*map(draw, range(config.n_seeds)), strict=True))
         total = torch.zeros(len(self.runs), device=self.device)
-        with one_thread():
-            for step in range(config.unit_steps):
-                total += self._step(self._for_runs(noise[:, step]), self._for_runs(target[:, step]))
+        for step in range(config.unit_steps):
+            total += self._step(self._for_runs(noise[:, step]), self._for_runs(target[:, step]))
         if n_done + 1 in config.measured_units:
             self.points[config.measured_units.index(n_done + 1)] = self._measured_points()
         means = (total / config.unit_steps).reshape(-1, config.n_seeds).mean(dim=1).tolist()
@@ -118,8 +117,4 @@ class GeneratorTraining:
     def finish(self, stem: Path) -> None:
         """Leave the points of all measured units, `(units, runs, n, 2)`."""
         with replacing(stem.with_suffix(".npz")) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, points=self.points.numpy(), device=_device_name(self.device))
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
+            np.savez_compressed(file, points=self.points.numpy())

@@ -8,19 +8,19 @@ called again. ``python -m experiments flow_matching`` does what is left, draws a
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.flow_matching.config import SMOKE, Config
+from experiments.trainings import Place, read_machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from experiments.common import Claim
 
-__all__ = ["REFUTED", "SMOKE", "Config", "check", "plot", "run"]
+__all__ = ["REFUTED", "SMOKE", "Config", "check", "machine", "plot", "run"]
 
 REFUTED: tuple[str, ...] = ()
 """Claims that the kept results do not bear out."""
@@ -30,23 +30,27 @@ REFUTED: tuple[str, ...] = ()
 
 def run(config: Config) -> list[dict[str, Any]]:
     """Pair and train what is left of it, and measure it."""
-    from experiments.common import MissingExtra
-    from experiments.flow_matching import jobs
+    from experiments.common import require
+    from experiments.flow_matching.jobs import FOLDER
 
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtra("This experiment needs torch: pip install 'orthoslice[torch]'.")
+    require("torch", "torch")
     if config.is_kept:
-        return _run_in(jobs.FOLDER, config)
+        return _run_in(FOLDER, config, Place.at_hand())
     with tempfile.TemporaryDirectory() as folder:
-        return _run_in(Path(folder), config)
+        return _run_in(Path(folder), config, Place())
 
 
-def _run_in(folder: Path, config: Config) -> list[dict[str, Any]]:
+def _run_in(folder: Path, config: Config, place: Place) -> list[dict[str, Any]]:
     from experiments.flow_matching import jobs
 
     jobs.prepare(config, folder)
-    jobs.train(config, folder)
+    jobs.train(config, folder, place)
     return jobs.measure(config, folder)
+
+
+def machine() -> dict[str, str]:
+    """Where the kept runs were trained."""
+    return read_machine("flow_matching")
 
 
 def check(rows: list[dict[str, Any]]) -> list[Claim]:

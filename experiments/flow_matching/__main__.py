@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.flow_matching.config import SMOKE, Config
 from experiments.flow_matching.jobs import FOLDER, prepare, train
+from experiments.trainings import Place
 
 
 def main() -> int:
@@ -15,7 +16,7 @@ def main() -> int:
     # argparse, since this also runs where little else is installed.
     parser = argparse.ArgumentParser("python -m experiments.flow_matching", description=__doc__)
     parser.add_argument("--pair", action="store_true", help="pair noise with data, which trainings need")
-    parser.add_argument("--device", default="cpu", help="where to train, as torch names it")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 and so on; by default a GPU if there is one")
     parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
     parser.add_argument(
         "--folder", type=Path, help=f"pairs, rows and states; by default {FOLDER.name} in build/"
@@ -27,7 +28,8 @@ def main() -> int:
     if options.pair:
         prepare(config, folder)
         return 0
-    is_finished = train(config, folder, device=options.device, minutes=options.minutes)
+    place = Place(options.device) if options.device else Place.at_hand()
+    is_finished = train(config, folder, place, minutes=options.minutes)
     print("Finished." if is_finished else "Not finished; call again to go on.", file=sys.stderr)
     return 0 if is_finished else 1
 

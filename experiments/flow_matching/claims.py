@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.common import Claim, mean_interval
+from experiments.common import Claim, student
 from experiments.flow_matching.config import EULER_STEPS
 
 MOST_EXCESS = 0.02
@@ -57,7 +57,7 @@ def _straight(problem: str, rows: list[dict[str, Any]]) -> Claim:
         name: values_of(rows, "measured", name, "bend", EULER_STEPS[-1])
         for name in ("independent", "match", "exact")
     }
-    found = mean_interval(bends["match"] / bends["independent"])
+    found = student(bends["match"] / bends["independent"])
     means = ", ".join(f"{name} {values.mean():.3g}" for name, values in bends.items())
     return Claim(
         f"{problem}: paths are straighter with pairs by `match` than with independent ones.",
@@ -68,7 +68,7 @@ def _straight(problem: str, rows: list[dict[str, Any]]) -> Claim:
 
 def _one_step(problem: str, rows: list[dict[str, Any]]) -> Claim:
     match, independent = (values_of(rows, "measured", name, "w2", 1) for name in ("match", "independent"))
-    found = mean_interval(match / independent)
+    found = student(match / independent)
     return Claim(
         f"{problem}: one Euler step leads nearer to the data with pairs by `match` than with independent ones.",
         found[2] < 1,
@@ -80,7 +80,7 @@ def _as_exact(problem: str, rows: list[dict[str, Any]]) -> Claim:
     found = []
     for steps in EULER_STEPS:
         match, exact = (values_of(rows, "measured", name, "w2", steps) for name in ("match", "exact"))
-        found.append(mean_interval(match / exact, 1 - 0.05 / len(EULER_STEPS)))
+        found.append(student(match / exact, 1 - 0.05 / len(EULER_STEPS)))
     parts = zip(EULER_STEPS, found, strict=True)
     return Claim(
         f"{problem}: pairs by `match` do as well as the cheapest ones: W_2 within {AS_GOOD:.0%}.",

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from experiments.flow_matching.config import EULER_STEPS, Config, ProblemName, list_runs
 from experiments.flow_matching.pairs import make_pairs, read_pairs
 from experiments.flow_matching.problems import Problem, fresh_samples, make_problem
-from experiments.trainings import WORK, Job, claim_folder, train_all
+from experiments.trainings import WORK, Job, Place, claim_folder, note_machine, train_all
 
 NAME = "flow_matching"
 FOLDER = WORK / NAME
+
+FREE = ("problems", "pairings", "n_seeds", "is_kept")
+"""Settings that say which runs there are; the others say what a run is."""
 
 COLUMNS = (
     *("kind", "problem", "pairing", "seed", "euler_steps", "w2", "sw2", "bend", "length"),
@@ -37,16 +40,18 @@ TARGET = "target"
 
 def prepare(config: Config, folder: Path) -> None:
     """Pair noise with data, as far as that is not done."""
-    claim_folder(folder, config, {"problems", "pairings", "n_seeds", "is_kept"})
+    claim_folder(folder, config, FREE)
     make_pairs(config, folder)
 
 
-def train(config: Config, folder: Path, *, device: str = "cpu", minutes: float | None = None) -> bool:
+def train(config: Config, folder: Path, place: Place, *, minutes: float | None = None) -> bool:
     """Train what is not trained yet; returns whether all is."""
-    claim_folder(folder, config, {"problems", "pairings", "n_seeds", "is_kept"})
-    return not train_all(
-        [_make_job(name, config, folder, device) for name in config.problems], folder, minutes=minutes
-    )
+    claim_folder(folder, config, FREE)
+    jobs = [_make_job(name, config, folder, place.device) for name in config.problems]
+    if not train_all(jobs, folder, minutes=0):
+        return True
+    note_machine(folder, place)
+    return not train_all(jobs, folder, minutes=minutes)
 
 
 def _make_job(name: ProblemName, config: Config, folder: Path, device: str) -> Job:

@@ -13,7 +13,7 @@ from torch import Tensor
 from experiments.flow_matching.config import EULER_STEPS, Config, ProblemName, list_runs
 from experiments.flow_matching.pairs import paired
 from experiments.flow_matching.problems import make_problem, starts
-from experiments.stacked import StackedMLP, generator_of, one_thread
+from experiments.stacked import StackedMLP, generator_of
 from experiments.trainings import replacing
 
 # What random numbers are for.
@@ -70,13 +70,12 @@ class FlowTraining:
         rows, times = (torch.stack([part[seed] for seed in seeds]) for part in zip(*drawn, strict=True))
         total = torch.zeros(len(self.runs), device=self.device)
         which = torch.arange(len(self.runs), device=self.device)[:, None]
-        with one_thread():
-            for step in range(config.unit_steps):
-                share_left = 1 - (n_done * config.unit_steps + step) / config.n_steps
-                for group in self.optimizer.param_groups:
-                    group["lr"] = config.learning_rate * share_left
-                at, t = (which, rows[:, step]), times[:, step]
-                total += self._step(self.noise[at], self.data[at], t)
+        for step in range(config.unit_steps):
+            share_left = 1 - (n_done * config.unit_steps + step) / config.n_steps
+            for group in self.optimizer.param_groups:
+                group["lr"] = config.learning_rate * share_left
+            at, t = (which, rows[:, step]), times[:, step]
+            total += self._step(self.noise[at], self.data[at], t)
         means = (total / config.unit_steps).reshape(-1, config.n_seeds).mean(dim=1).tolist()
         losses = {f"loss_{name}": mean for name, mean in zip(config.pairings, means, strict=True)}
         return {"steps": (n_done + 1) * config.unit_steps, **losses}

@@ -17,17 +17,17 @@ from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
-from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
+from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
+from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_workers
 from orthoslice.progress import progress_bar
 from orthoslice.request import plan_layout
-from orthoslice.result import root
+from orthoslice.result import root, root_stderr
 from orthoslice.scores import Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
-from orthoslice.threads import default_workers, ordered_map
+from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
 _CACHED_BYTES = 4_000_000
@@ -74,15 +74,18 @@ class Pairwise:
 
     @property
     def distance(self) -> Table:
-        return self._square(self._scale * root(self._pairs.mean, self.p))
+        return self._square(self._distances)
+
+    @property
+    def _distances(self) -> Table:
+        """SW_p of every pair."""
+        distances: Table = rescaled(root(self._pairs.mean, self.p), self._scale, 1)
+        return distances
 
     @property
     def distance_stderr(self) -> Table:
-        distance = root(self._pairs.mean, self.p)
-        apart = distance > 0
-        slope = np.where(apart, distance, 1.0) ** (1 - self.p) / self.p
-        # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
-        return self._square(self._scale * self._pairs.stderr * np.where(apart, slope, 1.0))
+        errors = root_stderr(self._pairs.mean, self._pairs.stderr, self.p)
+        return self._square(rescaled(errors, self._scale, 1))
 
     def _square(self, pairs: Table) -> Table:
         """A symmetric matrix from its entries above the diagonal."""
@@ -125,7 +128,7 @@ class Pairwise:
 
     def __repr__(self) -> str:
         repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
-        found = self._scale * root(self._pairs.mean, self.p)
+        found = self._distances
         told = f"{len(found)} pairs of {len(self.labels)} clouds, from {found.min():.6g} to {found.max():.6g}"
         return f"Pairwise(SW_{self.p:g} of {told}; {repeat})"
 
@@ -206,8 +209,7 @@ def pairwise(
     stream, seed = resolve_rng(rng, np.zeros(1))
     room = check_memory(memory)
     layout = _with_few_units(layout, len(labels), room)
-    many = default_workers() if workers is None else check_count("workers", workers)
-    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, room, many)
+    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, layout.unit_ends, room, check_workers(workers))
     most = job.rows_at_once(sampler.ambient_dim(pool.dim))
     pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
     factor = 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
@@ -234,6 +236,8 @@ class Job(NamedTuple):
     """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
     layout: Layout
+    unit_ends: Table
+    """Those of the layout."""
     memory: int
     workers: int
 
@@ -333,7 +337,7 @@ def _unit_sums(job: Job, piece: Piece) -> list[tuple[int, int, Table]]:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
     rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
     sort_segments(rows, job.starts)
-    unit = np.searchsorted(job.layout.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
+    unit = np.searchsorted(job.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
     cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
     return [
         (int(unit[first]), int(stop - first), segment_costs(rows[first:stop], job.starts, job.p))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from orthoslice.arrays import Array, at_rank, device, namespace
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+# Blocks up to which layouts keep tables of all their blocks.
+_MOST_KEPT = 1 << 12
 
 # The skewness of fewer numbers is noise, and Student's t is wide enough for them.
 _FEWEST_FOR_SKEWNESS = 8
@@ -36,6 +42,16 @@ def layout_of(runs: tuple[Run, ...], unit_blocks: int = 1) -> Layout:
     return Layout(runs, unit_blocks)
 
 
+class _kept_if_short(functools.cached_property[Table]):
+    """A table of a layout that is worked out once, unless it is long: layouts are kept beyond a call."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Table:  # type: ignore[override]
+        if instance is not None and instance.n_blocks > _MOST_KEPT:
+            return self.func(instance)
+        table: Table = super().__get__(instance, owner)
+        return table
+
+
 @dataclass(frozen=True)
 class Layout:
     """How directions are grouped: runs of equal blocks, and `unit_blocks` blocks to an independent unit.
@@ -52,22 +68,22 @@ class Layout:
     runs: tuple[Run, ...]
     unit_blocks: int = 1
 
-    @functools.cached_property
-    def block_rows(self) -> np.ndarray[Any, Any]:
+    @_kept_if_short
+    def block_rows(self) -> Table:
         """Rows of every block."""
         counts, rows = zip(*self.runs, strict=True)
         return np.repeat(rows, counts)
 
-    @functools.cached_property
-    def unit_rows(self) -> np.ndarray[Any, Any]:
+    @_kept_if_short
+    def unit_rows(self) -> Table:
         """Rows of every unit."""
         if self.unit_blocks == 1:
             return self.block_rows
         starts = np.arange(self.n_units) * self.unit_blocks
         return np.add.reduceat(self.block_rows, starts)
 
-    @functools.cached_property
-    def unit_ends(self) -> np.ndarray[Any, Any]:
+    @_kept_if_short
+    def unit_ends(self) -> Table:
         """After how many rows every unit ends, with a 0 before the first."""
         return np.concatenate([[0], np.cumsum(self.unit_rows)])
 
@@ -86,7 +102,7 @@ class Layout:
     def n_blocks(self) -> int:
         return sum(run.n_blocks for run in self.runs)
 
-    @property
+    @functools.cached_property
     def n_units(self) -> int:
         return max(1, self.n_blocks // self.unit_blocks)
 
@@ -96,7 +112,22 @@ class Layout:
 
     def rows_between(self, first_unit: int, stop_unit: int) -> int:
         """Rows of the units from the first up to, and without, the other."""
-        return int(self.unit_ends[stop_unit] - self.unit_ends[first_unit])
+        return self._rows_before(stop_unit) - self._rows_before(first_unit)
+
+    def _rows_before(self, unit: int) -> int:
+        block = self.n_blocks if unit == self.n_units else unit * self.unit_blocks
+        run = bisect.bisect_right(self._run_starts, block) - 1
+        return self._run_rows[run] + (block - self._run_starts[run]) * self.runs[run].rows
+
+    @functools.cached_property
+    def _run_starts(self) -> list[int]:
+        """Blocks before every run."""
+        return [0, *itertools.accumulate(run.n_blocks for run in self.runs[:-1])]
+
+    @functools.cached_property
+    def _run_rows(self) -> list[int]:
+        """Rows before every run."""
+        return [0, *itertools.accumulate(run.n_blocks * run.rows for run in self.runs[:-1])]
 
     def first(self, n_units: int) -> Layout:
         """The layout of the first units only."""

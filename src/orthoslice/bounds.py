@@ -10,12 +10,13 @@ import numpy as np
 
 from orthoslice.arrays import RNG, resolve_rng, to_numpy
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud, as_array, host_clouds, on_host
+from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
 from orthoslice.directions import OWN, Given, Sampler
 from orthoslice.distances import Options, estimate_distance
+from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.matching import match
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
@@ -99,9 +100,7 @@ def wasserstein_bounds(
     count = None if isinstance(sampler, Given) else count
     options = Options(sampler, count, None, None, None, rng, memory, workers, progress)
     sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
-    same = options._replace(
-        directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed, progress=progress
-    )
+    same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
     moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
     upper, coupling = _upper(cloud_x, cloud_y, projected, moved)

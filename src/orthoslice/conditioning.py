@@ -21,11 +21,15 @@ from orthoslice.arrays import (
     to_numpy,
     wide_float,
 )
-from orthoslice.cloud import Cloud, largest_magnitude
+from orthoslice.cloud import Cloud
+from orthoslice.inputs import largest_magnitude
 from orthoslice.kernels.cuda import cuda_refusal
 
 # Coordinates that a block of a GPU goes through before a library would have been quicker.
 _SMALL_CLOUD = 1 << 21
+
+# Numbers of a row long enough for NumPy to go through it in vectors.
+_FOLDED_ITEMS = 512
 
 # Powers of two that are numbers themselves.
 _SMALLEST_SCALE, _LARGEST_SCALE = -1022, 1023
@@ -160,7 +164,7 @@ def _numpy_float(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     """For every exponent field of a magnitude: 2**-exponent and exponent, `(fields, 2)`."""
     info = np.finfo(f"float{bits}")
@@ -174,7 +178,7 @@ def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     return np.stack([np.exp2(-np.asarray(exponents)), exponents], axis=1)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _by_exponent(bits: int, p: float) -> np.ndarray[Any, Any]:
     """For every exponent from -most to most: factors that make 2**(p * exponent), `(exponents, steps)`."""
     info = np.finfo(f"float{bits}")
@@ -222,16 +226,41 @@ def _far_centre_cuda(points: Array, axis: tuple[int, ...]) -> Array:
     return rows.far_centre(points)
 
 
+def _folded_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
+    if isinstance(points, np.ndarray) and points.ndim == 2 and points.flags.c_contiguous:
+        return None
+    return "it takes single clouds in host memory, row by row"
+
+
+@far_centre.implementation("folded", _folded_refusal)
+def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
+    """NumPy goes through short rows one by one; here many of them make a long one, with the same answer."""
+    n, dim = points.shape
+    many = max(1, _FOLDED_ITEMS // dim)
+    whole = n // many * many
+    folded, rest = points[:whole].reshape(-1, many * dim), points[whole:]
+    ends = []
+    for extreme in (np.min, np.max):
+        few = [extreme(folded, axis=0).reshape(many, dim)] if whole else []
+        ends.append(extreme(np.concatenate([*few, rest]), axis=0, keepdims=True))
+    return _middle_if_far(*ends)
+
+
 @far_centre.implementation("reference", lambda *_: None)
 def _far_centre(points: Array, axis: tuple[int, ...]) -> Array:
     xp = namespace(points)
-    low, high = (f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max))
+    return _middle_if_far(*(f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max)))
+
+
+def _middle_if_far(low: Array, high: Array) -> Array:
+    xp = namespace(low)
     middle = low / 2 + high / 2
     return xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))
 
 
 def _is_near_origin(points: Any) -> bool:
     """Whether a few points already show that no coordinate of a single cloud is far from 0 for its range."""
-    few = points[:32]
+    # From all over the cloud: the first ones may be the smallest.
+    few = points[:: -(-len(points) // 32)]
     # The middle is at most half a range from any point, and the range is at least that of the few.
     return points.ndim == 2 and bool((np.abs(few[0]) <= 1.5 * (few.max(axis=0) - few.min(axis=0))).all())

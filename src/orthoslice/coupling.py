@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from scipy.sparse import coo_array
 
 
+# Points of both clouds up to which their table of ranks, of 24 bytes a point, is kept for the next pass: no
+# budget counts what is kept. Larger ones are made anew in every pass, which is quick beside finding the orders.
+_KEPT_POINTS = 1 << 16
+
+
 class Pairs(NamedTuple):
     """Couplings by order, one a slice: pair k moves `mass[k]` from point `ix[k]` to point `iy[k]`.
 
@@ -88,7 +93,7 @@ def _match_ranks(ix: Array, iy: Array, like: Array) -> Pairs:
 def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
     """Ranks of x, ranks of y and masses of the coupling of n with m points of equal weight."""
     xp = namespace(like)
-    i, j, mass = _rank_pairs(n, m)
+    i, j, mass = _kept_rank_pairs(n, m) if n + m <= _KEPT_POINTS else _rank_pairs(n, m)
     place = device(like)
     index = wide_int(like)
     return (
@@ -98,12 +103,19 @@ def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
     )
 
 
-@functools.lru_cache(maxsize=4)
 def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
     # Rank i of n ends at (i + 1) m and rank j of m at (j + 1) n, in units of 1 / (n m): integers are exact.
-    ends = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)
+    shared = math.gcd(n, m)
+    ends = np.empty(n + m - shared, dtype=np.int64)
+    for own, other in ((n, m), (m, n)):
+        rank = np.arange(1, own + 1)
+        # So many ends come before: those of its own cloud and of the other, less those that both have.
+        ends[rank + rank * other // own - rank * shared // own - 1] = rank * other
     mass = np.diff(ends, prepend=0) / (n * m)
     return (ends - 1) // m, (ends - 1) // n, mass
+
+
+_kept_rank_pairs = functools.lru_cache(maxsize=4)(_rank_pairs)
 
 
 merge_quantiles = Operation("merge_quantiles")

@@ -10,7 +10,6 @@ from orthoslice.arrays import RNG, is_readable, namespace, to_numpy
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, unit_scale, widened
 from orthoslice.control import Control
-from orthoslice.directions.base import check_count
 from orthoslice.estimate import estimate
 from orthoslice.options import (
     check_control,
@@ -19,11 +18,11 @@ from orthoslice.options import (
     check_n_directions,
     check_p,
     check_tolerance,
+    check_workers,
 )
 from orthoslice.request import Request, plan_layout
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
-from orthoslice.threads import default_workers
 
 
 def sliced_wasserstein(
@@ -214,7 +213,7 @@ def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: O
         sampler=sampler,
         layout=layout,
         memory=check_memory(given.memory),
-        workers=default_workers() if given.workers is None else check_count("workers", given.workers),
+        workers=check_workers(given.workers),
         rtol=rtol,
         atol=atol,
         progress=given.progress,

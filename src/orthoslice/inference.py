@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.arrays import LABELS, RNG, Stream, resolve_rng
-from orthoslice.blocks import Layout
+from orthoslice.arrays import RNG, resolve_rng
 from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.conditioning import centred, unit_scale
-from orthoslice.costs.pools import mean_shortening
+from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
-from orthoslice.kernels import LABELLINGS
-from orthoslice.labels import (
-    Exchange,
-    Table,
-    free_exchange,
-    grouped_exchange,
-    label_block,
-    line_totals,
-    space_totals,
+from orthoslice.labels import Table, check_groups
+from orthoslice.options import (
+    check_directions,
+    check_level,
+    check_memory,
+    check_n_directions,
+    check_p,
+    check_workers,
 )
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, is_real
-from orthoslice.orders import order_points, ready_for_ties, stable_order
-from orthoslice.progress import progress_bar
+from orthoslice.permutations import PermutationTest, labelled_distances
 from orthoslice.request import plan_layout
 from orthoslice.scores import Sliced
-from orthoslice.sweeps import Piece, check_underflow, sweep_directions
-from orthoslice.threads import default_workers, ordered_map
 
 # Statistics closer to each other than this are taken for equal: sums in another order differ by less.
 _SAME = 1e-9
-
-# Bytes a pooled point and direction: while it is projected and sorted, and as long as it is in use.
-_SORTING_BYTES, _SORTED_BYTES = 48, 12
 
 # Fewer labellings than this, and no p-value of 5% can be had.
 _FEWEST_LABELLINGS = 20
@@ -106,8 +94,7 @@ class TwoSampleResult:
         """
         from scipy.special import betaincinv
 
-        if not (is_real(level) and 0 < level < 1):
-            raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         hits, misses, tail = self._n_reached, self.n_permutations - self._n_reached, (1 - level) / 2
         low = betaincinv(hits, misses + 1, tail) if hits else 0.0
         high = betaincinv(hits + 1, misses, 1 - tail) if misses else 1.0
@@ -222,7 +209,7 @@ def two_sample_test(
     _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
     cloud_x, cloud_y = host_clouds("two_sample_test", x, y)
-    exchange = _check_groups(groups, cloud_x.n, cloud_y.n)
+    exchange = check_groups(groups, cloud_x.n, cloud_y.n)
     sampler = check_directions(directions, cloud_x)
     if isinstance(sampler, Stratified):
         raise ValueError(
@@ -237,7 +224,7 @@ def two_sample_test(
     pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
     # After they are pooled: from here on nothing but the labels knows who is x and who is y.
     pooled, _ = centred(pooled, pooled)
-    job = Job(
+    test = PermutationTest(
         score=score,
         p=p,
         pooled=pooled,
@@ -247,18 +234,19 @@ def two_sample_test(
         stream=stream,
         n_labellings=count + 1,
         memory=check_memory(memory),
-        workers=default_workers() if workers is None else check_count("workers", workers),
+        workers=check_workers(workers),
     )
-    distances = _distances(job, progress)
+    distances = labelled_distances(test, progress)
     # By how much the rounding of projections can move a distance, which is a distance of roundings.
     slack = 8 * (pooled.dim + 8) * 2.0**-53 * math.sqrt(float(np.max(np.vecdot(pooled.points, pooled.points))))
     reached = int((distances[1:] >= distances[0] * (1 - _SAME) - slack).sum())
+    distances = rescaled(distances, scale, 1)
     return TwoSampleResult(
         name="SW" if score == "sliced" else "PW",
         p=p,
-        statistic=float(scale * distances[0]),
+        statistic=float(distances[0]),
         pvalue=(reached + 1) / (count + 1),
-        null_distribution=scale * distances[1:],
+        null_distribution=distances[1:],
         n_directions=layout.n_directions,
         n_labellings=exchange.n_labellings,
         directions=sampler,
@@ -269,31 +257,6 @@ def two_sample_test(
     )
 
 
-class Job(NamedTuple):
-    """All that a test is made of, checked and complete."""
-
-    score: str
-    p: float
-    pooled: Cloud
-    exchange: Exchange
-    sampler: Sampler
-    layout: Layout
-    stream: Stream
-    n_labellings: int
-    """The observed one and all permutations."""
-    memory: int
-    workers: int
-
-
-class Ordered(NamedTuple):
-    """Pooled points in the order of their projections on some directions."""
-
-    values: Table | None
-    """Their projections, `(slices, points)`, where the score asks for them."""
-    places: Table
-    """Their units where it does, the points themselves where it does not: `(slices, points)` of uint32."""
-
-
 def _refuse_weights(**named: Any) -> None:
     for name, weights in named.items():
         if weights is not None:
@@ -302,106 +265,3 @@ def _refuse_weights(**named: Any) -> None:
                 "cannot be permuted. Draw points in proportion to their weights, or compare weighted clouds "
                 "with `osl.sliced_wasserstein`."
             )
-
-
-def _check_groups(groups: Any, n: int, m: int) -> Exchange:
-    if groups is None:
-        return free_exchange(n, m)
-    named = {"groups": (groups, n + m)}
-    if isinstance(groups, tuple) and len(groups) == 2 and all(np.ndim(g) == 1 for g in groups):
-        named = {"groups[0]": (groups[0], n), "groups[1]": (groups[1], m)}
-    ids: list[Any] = []
-    for name, (given, length) in named.items():
-        part = np.asarray(given)
-        if part.shape != (length,):
-            raise ValueError(
-                f"`groups` must have one entry a point: an array ({n + m},), or a pair of arrays ({n},) and "
-                f"({m},); got `{name}` of shape {part.shape}."
-            )
-        listed = part.tolist()
-        missing = next((row for row, g in enumerate(listed) if g is None or g != g), None)
-        if missing is not None:
-            raise ValueError(
-                f"`groups` must name a group for every point; `{name}` has none at row {missing}. Give that "
-                "point a group of its own, or leave it out."
-            )
-        ids += listed
-    number: dict[Any, int] = {}
-    group = np.array([number.setdefault(g, len(number)) for g in ids])
-    in_x = np.arange(n + m) < n
-    size, size_x = np.bincount(group), np.bincount(group[in_x], minlength=len(number))
-    in_both = (size_x > 0) & (size_x < size)
-    if in_both.any() and not in_both.all():
-        both, one = (next(g for g, k in number.items() if in_both[k] == kind) for kind in (True, False))
-        raise ValueError(
-            "`groups` must all have points in both samples, so that labels change places within groups, or all "
-            f"lie in one sample, so that whole groups do; got {int(in_both.sum())} of the first kind (such as "
-            f"{both!r}) and {int((~in_both).sum())} of the second (such as {one!r}). Leave one kind out."
-        )
-    return grouped_exchange(in_x, group)
-
-
-def _distances(job: Job, progress: bool) -> Table:
-    """SW_p or PW_p under every labelling, the observed one first."""
-    if job.score == "projected":
-        # Ties are taken in lexicographic order of the points, which knows nothing of labels.
-        order, pooled = ready_for_ties(job.pooled)
-        job = job._replace(pooled=pooled, exchange=replace(job.exchange, unit=job.exchange.unit[order]))
-    totals = np.zeros(job.n_labellings)
-    n_blocks = -(-job.n_labellings // LABELLINGS)
-    with progress_bar("permutations", n_blocks * job.layout.n_directions, progress) as advance:
-        for part in _sorted_parts(job):
-            blocks = (functools.partial(_price, job, part, block) for block in range(n_blocks))
-            for block, found in enumerate(ordered_map(blocks, min(job.workers, n_blocks))):
-                totals[block * LABELLINGS : block * LABELLINGS + len(found)] += found
-                advance(len(part.places))
-    # Costs of some labelling are more than nothing unless all points are equal.
-    one_point = Cloud(np.broadcast_to(job.pooled.points[:1], job.pooled.points.shape))
-    check_underflow(job.p, job.pooled, one_point, totals.max(keepdims=True) / job.layout.n_directions)
-    ambient = job.sampler.ambient_dim(job.pooled.dim)
-    factor = 1 / mean_shortening(job.pooled.dim, ambient, job.p) if job.score == "sliced" else 1.0
-    return np.asarray((factor * totals / job.layout.n_directions) ** (1 / job.p))
-
-
-def _sorted_parts(job: Job) -> Iterator[Ordered]:
-    """Pooled points in order, for some directions at a time."""
-    n, dim = job.pooled.n, job.pooled.dim
-    at_once = max(1, job.memory // 4 // job.workers // (n * _SORTING_BYTES + 96 * job.sampler.ambient_dim(dim)))
-    at_once = min(at_once, max(1, -(-job.layout.n_directions // job.workers)))
-    # A quarter of the memory for sorting, and one each for the part in use, the next one, and its pieces.
-    held = max(1, job.memory // 4 // (n * _SORTED_BYTES))
-    pieces = sweep_directions(
-        job.sampler, job.layout, job.stream, dim, np.dtype(np.float64), min(at_once, held)
-    )
-    parts: list[Ordered] = []
-    work = (functools.partial(_sort, job, piece) for piece in pieces)
-    for part in ordered_map(work, job.workers):
-        if parts and sum(len(p.places) for p in parts) + len(part.places) > held:
-            yield _joined(parts)
-            parts = []
-        parts.append(part)
-    yield _joined(parts)
-
-
-def _joined(parts: list[Ordered]) -> Ordered:
-    values = [part.values for part in parts if part.values is not None]
-    return Ordered(np.concatenate(values) if values else None, np.concatenate([part.places for part in parts]))
-
-
-def _sort(job: Job, piece: Piece) -> Ordered:
-    projections = piece.directions.project(job.pooled.points, piece.rows)
-    if job.score == "projected":
-        return Ordered(None, order_points(projections, job.pooled).astype(np.uint32))
-    order = stable_order(projections)
-    return Ordered(np.take_along_axis(projections, order, axis=1), job.exchange.unit[order])
-
-
-def _price(job: Job, part: Ordered, block: int) -> Table:
-    """Summed costs of one block of labellings."""
-    words = label_block(job.stream.fold(0, LABELS), block, job.exchange)
-    sizes = job.exchange.sizes(words, min(LABELLINGS, job.n_labellings - block * LABELLINGS))
-    if part.values is not None:
-        found: Table = line_totals(part.values, part.places, words, sizes, job.p)
-    else:
-        found = space_totals(job.pooled.points, part.places, job.exchange, words, sizes, job.p)
-    return found

@@ -113,6 +113,44 @@ def grouped_exchange(in_x: Table, group: Table) -> Exchange:
     )
 
 
+def check_groups(groups: Any, n: int, m: int) -> Exchange:
+    """What may change places, given the groups of two samples of n and m points as the user passed them."""
+    if groups is None:
+        return free_exchange(n, m)
+    named = {"groups": (groups, n + m)}
+    if isinstance(groups, tuple) and len(groups) == 2 and all(np.ndim(g) == 1 for g in groups):
+        named = {"groups[0]": (groups[0], n), "groups[1]": (groups[1], m)}
+    ids: list[Any] = []
+    for name, (given, length) in named.items():
+        part = np.asarray(given)
+        if part.shape != (length,):
+            raise ValueError(
+                f"`groups` must have one entry a point: an array ({n + m},), or a pair of arrays ({n},) and "
+                f"({m},); got `{name}` of shape {part.shape}."
+            )
+        listed = part.tolist()
+        missing = next((row for row, g in enumerate(listed) if g is None or g != g), None)
+        if missing is not None:
+            raise ValueError(
+                f"`groups` must name a group for every point; `{name}` has none at row {missing}. Give that "
+                "point a group of its own, or leave it out."
+            )
+        ids += listed
+    number: dict[Any, int] = {}
+    group = np.array([number.setdefault(g, len(number)) for g in ids])
+    in_x = np.arange(n + m) < n
+    size, size_x = np.bincount(group), np.bincount(group[in_x], minlength=len(number))
+    in_both = (size_x > 0) & (size_x < size)
+    if in_both.any() and not in_both.all():
+        both, one = (next(g for g, k in number.items() if in_both[k] == kind) for kind in (True, False))
+        raise ValueError(
+            "`groups` must all have points in both samples, so that labels change places within groups, or all "
+            f"lie in one sample, so that whole groups do; got {int(in_both.sum())} of the first kind (such as "
+            f"{both!r}) and {int((~in_both).sum())} of the second (such as {one!r}). Leave one kind out."
+        )
+    return grouped_exchange(in_x, group)
+
+
 def label_block(stream: Stream, block: int, exchange: Exchange) -> Table:
     """Labellings from `block * LABELLINGS` on, as words `(units,)`; the very first is the observed one."""
     words: Table = draw_labels(stream, block * LABELLINGS, exchange)

@@ -13,10 +13,12 @@ import numpy as np
 
 from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.blocks import Run
-from orthoslice.cloud import Cloud, as_array, as_floating, check_same_library, common_dtype
+from orthoslice.cloud import Cloud
 from orthoslice.control import Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
+from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype
+from orthoslice.threads import default_workers
 
 # How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
 _UNIT_LENGTH = 1e-6
@@ -201,6 +203,17 @@ def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
             "values that are not known yet. Pass `n_directions` instead."
         )
     return float(value)
+
+
+def check_level(level: Any) -> None:
+    """Raise unless `level` is that of an interval."""
+    if not (is_real(level) and 0 < level < 1):
+        raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+
+
+def check_workers(workers: Any) -> int:
+    """How many threads work on NumPy arrays: all that there are where None are asked for."""
+    return default_workers() if workers is None else check_count("workers", workers)
 
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}

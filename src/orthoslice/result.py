@@ -14,6 +14,7 @@ from orthoslice.arrays import (
     Array,
     DType,
     detach,
+    device,
     is_readable,
     is_traced,
     library,
@@ -21,12 +22,21 @@ from orthoslice.arrays import (
     register_pytree,
     to_numpy,
 )
-from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics, with_variance
+from orthoslice.blocks import (
+    Layout,
+    Statistics,
+    degrees_of_freedom,
+    interval_arms,
+    statistics,
+    student_quantile,
+    with_variance,
+)
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
-from orthoslice.options import is_real
+from orthoslice.options import check_level
+from orthoslice.population import NEAR, SampleError, sample_error
 from orthoslice.scores import Score
 from orthoslice.trust import doubts
 
@@ -40,6 +50,23 @@ def root(value: Array, p: float) -> Array:
     result = xp.where(positive, safe if p == 1 else safe ** (1 / p), xp.zeros_like(value))
     # NumPy's `where` makes arrays of what were scalars.
     return result[()] if library(result) == "numpy" else result
+
+
+def root_stderr(value: Array, stderr: Array, p: float) -> Array:
+    """Standard error of :func:`root`, by its slope."""
+    xp = namespace(value)
+    distance = root(value, p)
+    apart = distance != 0
+    slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - p) / p
+    # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
+    return stderr * xp.where(apart, slope, xp.ones_like(slope))
+
+
+# Samples are large where an error bar for the data holds: Student's t is the normal law for them.
+_MANY_POINTS = 10**6
+
+# With fewer there is no telling how a potential varies.
+_FEWEST_POINTS = 16
 
 
 class UntrustedWarning(UserWarning):
@@ -161,7 +188,7 @@ class Estimate:
     @property
     def scores(self) -> Array | None:
         """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
-        return None if self._scores is None else rescaled(self._scores, self._scale, self.p)
+        return None if self._scores is None else self._powered(self._scores)
 
     @property
     def stderr(self) -> Array:
@@ -174,12 +201,7 @@ class Estimate:
     @property
     def distance_stderr(self) -> Array:
         """Standard error of `distance`, by the slope of the root."""
-        xp = namespace(self._value)
-        distance = root(detach(self._value), self.p)
-        apart = distance != 0
-        slope = xp.where(apart, distance, xp.ones_like(distance)) ** (1 - self.p) / self.p
-        # At distance 0 all scores are 0, and the error of the root is that of the value: 0, or unknown.
-        return self._scaled(self._stderr * xp.where(apart, slope, xp.ones_like(slope)))
+        return self._scaled(root_stderr(detach(self._value), self._stderr, self.p))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """A confidence interval for SW_p^p or PW_p^p of these clouds, over the choice of directions.
@@ -197,9 +219,77 @@ class Estimate:
         low, high = (root(limit, self.p) for limit in self._limits(level))
         return self._scaled(low), self._scaled(high)
 
+    @property
+    def data_stderr(self) -> Array:
+        """Standard error of `value` because the clouds are samples, each of independent points from its law.
+
+        For SW_p^p with p > 1 and clouds without weights. NaN, with a warning that says why, elsewhere, and
+        where the clouds may come from one law: use :func:`orthoslice.two_sample_test` there.
+        """
+        return self._powered(self._sample_error.stderr)
+
+    def population_interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[Array, Array]:
+        """A confidence interval for SW_p^p of the laws that the clouds are samples of.
+
+        It counts both errors, that of the directions and :attr:`data_stderr`. Two samples are further apart
+        than their laws, on average by an amount that doubles when samples are halved: `debias` takes it off.
+        NaN, with a warning, where :attr:`data_stderr` is.
+        """
+        low, high = self._population_limits(level, debias)
+        return self._powered(low), self._powered(high)
+
+    def population_distance_interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[Array, Array]:
+        """A confidence interval for SW_p of the laws: the roots of :meth:`population_interval`."""
+        low, high = (root(limit, self.p) for limit in self._population_limits(level, debias))
+        return self._scaled(low), self._scaled(high)
+
+    def _population_limits(self, level: float, debias: bool) -> tuple[Array, Array]:
+        low, high = self._limits(level)
+        xp, value, error = namespace(self._value), detach(self._value), self._sample_error
+        arm = student_quantile(level, _MANY_POINTS, self._looks) * error.stderr
+        centre = value - error.bias if debias else value
+        # Independent errors: arms add up like the sides of a right angle.
+        down, up = (xp.sqrt(side * side + arm * arm) for side in (value - low, high - value))
+        return xp.maximum(centre - down, xp.zeros_like(centre)), centre + up
+
+    @functools.cached_property
+    def _sample_error(self) -> SampleError:
+        """In the units of the value, as arrays of its library; NaN with a warning where nobody can tell."""
+        why = self._why_no_sample_error()
+        if not why:
+            assert self._subject is not None
+            x, y = self._subject.x, self._subject.y
+            found = sample_error(x, y, self.p, self.n_directions, self.seed or 0)
+            near = to_numpy(self._value) - found.bias <= NEAR * found.bias
+            if near.any():
+                why = (
+                    "these clouds may be samples of one law, where this error bar does not hold; use "
+                    "`osl.two_sample_test(x, y)`"
+                )
+                found = SampleError(*(np.where(near, math.nan, part) for part in found))
+        else:
+            found = SampleError(*(np.full(self._value.shape, math.nan) for _ in range(2)))
+        if why:
+            warnings.warn(f"There is no error bar for the data: {why}.", UntrustedWarning, stacklevel=4)
+        xp, value = namespace(self._value), self._value
+        return SampleError(*(xp.asarray(part, dtype=value.dtype, device=device(value)) for part in found))
+
+    def _why_no_sample_error(self) -> str:
+        subject = self._subject
+        if subject is None or is_traced(self._value):
+            return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
+        if subject.score.breaks_ties:
+            return "it holds for the sliced distance"
+        if self.p == 1:
+            return "it takes p > 1"
+        if not (subject.x.weights is None and subject.y.weights is None):
+            return "it takes clouds without weights, each point an independent draw"
+        if min(subject.x.n, subject.y.n) < _FEWEST_POINTS:
+            return f"it takes {_FEWEST_POINTS} points or more of each cloud"
+        return ""
+
     def _limits(self, level: float, warn: bool = True) -> tuple[Array, Array]:
-        if not (is_real(level) and 0 < level < 1):
-            raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         self._check_read()
         if warn and self._doubt:
             warnings.warn(f"This interval cannot be trusted: {self._doubt}.", UntrustedWarning, stacklevel=3)

@@ -95,7 +95,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
 def _typical_distance(cloud: Cloud) -> Table:
     """The median distance of two different points of a cloud, `(...)`; 0 where there are none."""
     rng = np.random.default_rng(0)
-    ends = [_some_points(cloud, rng)[0] for _ in range(2)]
+    ends = [_random_points(cloud, rng) for _ in range(2)]
     lengths = np.linalg.norm(ends[0] - ends[1], axis=-1)
     lengths[lengths == 0] = np.nan
     with warnings.catch_warnings():
@@ -109,7 +109,8 @@ def _is_heavy(dim: int, p: float, scores: Table) -> Table:
     variance = mean_power(dim, 2 * p) / mean_power(dim, p) ** 2 - 1
     if variance / scores.shape[0] <= _TOO_VARIABLE:
         return np.zeros(scores.shape[1:], dtype=bool)
-    lines = scores ** (1 / p)
+    # Control variates and quadrature weights may leave scores below 0.
+    lines = np.maximum(scores, 0.0) ** (1 / p)
     mean = lines.mean(axis=0)
     return np.asarray(lines.var(axis=0) > _UNEVEN * mean * mean)
 
@@ -135,10 +136,9 @@ def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
         spread = sum(_moments(c)[1] for c in (x, y))
         return np.broadcast_to(mean_gap(x, y) ** 2 + spread, batch)
     rng = np.random.default_rng(0)
-    (points_x, mass_x), (points_y, mass_y) = (_some_points(c, rng) for c in (x, y))
-    costs = np.linalg.norm(points_x - points_y, axis=-1) ** p
-    mass = mass_x * mass_y
-    return np.broadcast_to((mass * costs).sum(axis=-1) / mass.sum(axis=-1), batch)
+    ends = [_random_points(c, rng) for c in (x, y)]
+    costs = np.linalg.norm(ends[0] - ends[1], axis=-1) ** p
+    return np.broadcast_to(costs.mean(axis=-1), batch)
 
 
 def _moments(cloud: Cloud) -> tuple[Table, Table]:
@@ -154,11 +154,17 @@ def _moments(cloud: Cloud) -> tuple[Table, Table]:
     return origin[..., 0, :] + total, square - (total * total).sum(axis=-1)
 
 
-def _some_points(cloud: Cloud, rng: np.random.Generator) -> tuple[Table, Table]:
-    """Points `(..., pairs, dim)` at random places, with their weights."""
-    index = rng.integers(0, cloud.n, size=_PAIRS)
-    points = to_numpy(cloud.points)[..., index, :].astype(np.float64)
-    return points, _weights(cloud)[..., index]
+def _random_points(cloud: Cloud, rng: np.random.Generator) -> Table:
+    """Points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
+    points = to_numpy(cloud.points)
+    if cloud.weights is None:
+        return np.asarray(points[..., rng.integers(0, cloud.n, size=_PAIRS), :], dtype=np.float64)
+    ends = np.cumsum(_weights(cloud), axis=-1).reshape(-1, cloud.n)
+    places = rng.random(_PAIRS)
+    # Below the end of a point and not below that of the one before it: points without weight have no place.
+    index = np.stack([np.searchsorted(row, places * row[-1], side="right") for row in ends])
+    index = index.reshape(*cloud.batch, _PAIRS, 1)
+    return np.asarray(np.take_along_axis(points, index, axis=-2), dtype=np.float64)
 
 
 def _weights(cloud: Cloud) -> Table:

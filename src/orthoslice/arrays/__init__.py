@@ -34,13 +34,25 @@ from orthoslice.arrays.operations import (
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, LABELS, PRICES, STEPS, TREES, Stream, normals, signs, threefry
+from orthoslice.arrays.stream import (
+    DIRECTIONS,
+    LABELS,
+    PRICES,
+    SAMPLES,
+    STEPS,
+    TREES,
+    Stream,
+    normals,
+    signs,
+    threefry,
+)
 
 __all__ = [
     "DIRECTIONS",
     "LABELS",
     "PRICES",
     "RNG",
+    "SAMPLES",
     "STEPS",
     "TREES",
     "Array",

@@ -189,15 +189,23 @@ def _lexsort_host(points: Array) -> Array:
 
 
 def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    dim = table.shape[1]
-    columns = 1
-    while True:
-        # Most clouds are in order after one coordinate; constant ones (image borders) need more.
-        order = np.lexsort(table[:, columns - 1 :: -1].T if columns < dim else table[:, ::-1].T)
-        ordered = table[order, :columns]
-        if columns >= dim or not np.any(np.all(ordered[1:] == ordered[:-1], axis=1)):
-            return order
-        columns = min(2 * columns, dim)
+    """Most clouds are in order after one coordinate; only points that tie are sorted by further ones."""
+    n, dim = table.shape
+    order = np.argsort(table[:, 0], kind="stable")
+    keys = table[order, :1]
+    # Places of points that tie with another so far, and for each whether it does with the one before.
+    places, ties, done = np.arange(n), np.zeros(n, dtype=bool), 1
+    ties[1:] = keys[1:, 0] == keys[:-1, 0]
+    while done < dim and ties.any():
+        tied = ties.copy()
+        tied[:-1] |= ties[1:]
+        places, ties = places[tied], ties[tied]
+        keys, group = table[order[places], done : 2 * done], np.cumsum(~ties)
+        found = np.lexsort((*keys.T[::-1], group))
+        order[places], keys = order[places[found]], keys[found]
+        ties[1:] &= (keys[1:] == keys[:-1]).all(axis=1)
+        done *= 2
+    return order
 
 
 @lexsort_rows.implementation("jax", _only("jax"))

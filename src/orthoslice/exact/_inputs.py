@@ -1,6 +1,6 @@
 """What is particular to exact answers: p in {1, 2}, the plane, integer masses, scaling.
 
-The checks themselves are those of :mod:`orthoslice.cloud` and :mod:`orthoslice.options`.
+The checks themselves are those of :mod:`orthoslice.inputs` and :mod:`orthoslice.options`.
 """
 
 from __future__ import annotations

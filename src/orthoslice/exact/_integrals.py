@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from orthoslice.exact._inputs import FloatArray
 from orthoslice.exact._sweep import Lifetimes
-
-FloatArray = NDArray[np.float64]
 
 
 def half_moments(half: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from orthoslice.exact._inputs import PlaneProblem, shared_masses
+from orthoslice.exact._inputs import FloatArray, IntArray, PlaneProblem, shared_masses
 from orthoslice.orders import in_canonical_order
 
 if TYPE_CHECKING:
     from orthoslice.kernels.numba.plane import Cells, Side
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # At most 32 bytes each, so 1.1 GB: two clouds of 5,793 points.
 MAX_CRITICAL_ANGLES = 2**25

@@ -9,11 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthoslice.exact._inputs import PlaneProblem, check_plane
+from orthoslice.exact._inputs import FloatArray, PlaneProblem, check_plane
 from orthoslice.exact._integrals import half_moments, midway
 from orthoslice.exact._sweep import Lifetimes, lifetimes
 
-FloatArray = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 ScoreName = Literal["sliced", "projected"]
 

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from orthoslice.exact._inputs import PlaneProblem, check_plane, unshrink
+from orthoslice.exact._inputs import FloatArray, PlaneProblem, check_plane, unshrink
 from orthoslice.exact._integrals import integrate_absolute, integrate_square, price_whole, price_whole_square
 from orthoslice.exact._sweep import Lifetimes, lifetimes
-
-FloatArray = NDArray[np.float64]
 
 
 def sliced_plane(

@@ -203,6 +203,13 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     cuda_on_host::leave();
     return (unsigned)top;
 }
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+    double* values = cuda_on_host::exchange(value);
+    unsigned sum = 0;
+    for (int lane = 0; lane < 32; lane++) sum += (unsigned)values[lane];
+    cuda_on_host::leave();
+    return sum;
+}
 inline unsigned __ballot_sync(unsigned, bool vote) {
     double* votes = cuda_on_host::exchange(vote);
     unsigned lanes = 0;

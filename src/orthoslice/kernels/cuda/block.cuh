@@ -7,6 +7,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int WARPS = (THREADS + 31) / 32;
+static_assert(WARPS <= 32, "a lane stands for a warp");
 constexpr int SCRATCH_WORDS = 5 * WARPS + 1;  // of shared memory, for the functions that take `scratch`
 constexpr u32 EVERYONE = 0xffffffffu;
 #define INFINITE __uint_as_float(0x7f800000u)
@@ -21,11 +22,17 @@ __device__ __forceinline__ float number(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
+// The largest of what every warp has left at `words[stride * warp]`; a lane reads one of them.
+__device__ __forceinline__ u32 max_of_warps(const u32* words, int stride) {
+    int lane = threadIdx.x % 32;
+    return __reduce_max_sync(EVERYONE, lane < WARPS ? words[stride * lane] : 0);
+}
+
 __device__ u32 block_max(u32 value, u32* scratch) {
     u32 top = __reduce_max_sync(EVERYONE, value);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = top;
     __syncthreads();
-    for (int w = 0; w < WARPS; w++) top = max(top, scratch[w]);
+    top = max_of_warps(scratch, 1);
     __syncthreads();
     return top;
 }
@@ -43,14 +50,9 @@ __device__ void block_range(float& low, float& high, bool& finite, u32* scratch)
         tops[3 * (threadIdx.x / 32) + 2] = broken;
     }
     __syncthreads();
-    for (int w = 0; w < WARPS; w++) {
-        below = max(below, tops[3 * w]);
-        above = max(above, tops[3 * w + 1]);
-        broken |= tops[3 * w + 2];
-    }
-    low = -number(below);
-    high = number(above);
-    finite = !broken;
+    low = -number(max_of_warps(tops, 3));
+    high = number(max_of_warps(tops + 1, 3));
+    finite = !max_of_warps(tops + 2, 3);
 }
 
 __device__ double block_sum(double value, u32* scratch) {
@@ -86,8 +88,8 @@ __device__ u32 block_scan(u32 value, u32* scratch) {
     }
     if (threadIdx.x % 32 == 31) scratch[threadIdx.x / 32] = sum;
     __syncthreads();
-    u32 before = 0;
-    for (int w = 0; w < WARPS; w++) before += w < threadIdx.x / 32 ? scratch[w] : 0;
+    int lane = threadIdx.x % 32;
+    u32 before = __reduce_add_sync(EVERYONE, lane < threadIdx.x / 32 ? scratch[lane] : 0);
     __syncthreads();
     return before + sum - value;
 }

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
         u32 noise = (k + 1) * 2654435769u;
         values[r] = k < size ? row[from + (noise >> 8) % (u32)(to - from)] : 0.0f;
     }
-    sort_on_chip<Numbers>(values, nullptr, size, shared);
+    sort_on_chip(values, false, nullptr, size, shared);
     u32* picked = shared + PADDED;
     // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm. But where
     // many numbers occur often, it is quicker to deal in order than to sort by place.
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
     if (size <= CAPACITY) {
         float values[ITEMS];
         load_row(values, own, size);
-        sort_on_chip<Row>(values, own_places, size, shared, in_order ? 0 : n - 1);
+        sort_on_chip(values, PAIRS, own_places, size, shared, in_order ? 0 : n - 1);
         write_sorted(shared, size, own, reinterpret_cast<int*>(own_places));
         return;
     }

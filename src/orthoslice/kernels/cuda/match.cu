@@ -57,23 +57,24 @@ __device__ const float* find_centre(const float* x, int n, int dim, u32* shared)
 }
 
 // What a thread's differences cost in all. They become `unit` times the slopes of their costs.
-__device__ __forceinline__ float price(float (&value)[ITEMS], float* staged, int n, float p, float unit) {
-    float total = 0.0f;
+__device__ __forceinline__ double price(float (&value)[ITEMS], float* staged, int n, float p, float unit) {
+    const int own = own_count(n);
     if (p == 2.0f) {
+        // Each of several sums is rounded less often than one would be.
+        float sums[4] = {};
 #pragma unroll
         for (int r = 0; r < ITEMS; r++)
-            if (r * THREADS + threadIdx.x < n) {
-                total += cost(value[r], 2.0f);
+            if (r < own) {
+                sums[r % 4] += cost(value[r], 2.0f);
                 value[r] = unit * slope(value[r], 2.0f);
             }
-        return total;
+        return ((double)sums[0] + sums[1]) + ((double)sums[2] + sums[3]);
     }
     // Other powers are long to write out for every number, and to compile: a loop goes over the numbers in shared memory.
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) staged[at(k)] = value[r];
-    }
+    for (int r = 0; r < ITEMS; r++)
+        if (r < own) staged[at_own(r)] = value[r];
+    double total = 0.0;
 #pragma unroll 1
     for (int k = threadIdx.x; k < n; k += THREADS) {
         float difference = staged[at(k)];
@@ -81,10 +82,8 @@ __device__ __forceinline__ float price(float (&value)[ITEMS], float* staged, int
         staged[at(k)] = unit * slope(difference, p);
     }
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) value[r] = staged[at(k)];
-    }
+    for (int r = 0; r < ITEMS; r++)
+        if (r < own) value[r] = staged[at_own(r)];
     return total;
 }
 
@@ -94,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     const float* x, const float* y, const float* theta, double* scores, float* x_slopes, float* y_slopes, int n, int dim,
     float p, double factor) {
     SHARED(u32, shared);
+    const int own = own_count(n);
     float value[ITEMS];
     u32 place[PAIRS ? ITEMS : 1];
     const float* centre = nullptr;
@@ -110,14 +110,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
             }
         } else load_row(row, source + (long long)blockIdx.x * n, n);
         // Places are dear: a cloud whose slopes nobody asks for does without.
-        if (PAIRS && (side ? y_slopes : x_slopes)) sort_on_chip<Placed>(row, nullptr, n, shared);
-        else sort_on_chip<Numbers>(row, nullptr, n, shared);
+        sort_on_chip(row, side ? y_slopes : x_slopes, nullptr, n, shared);
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            float sorted = k < n ? number(shared[at(k)]) : 0.0f;
+            float sorted = r < own ? number(shared[at_own(r)]) : 0.0f;
             value[r] = side ? value[r] - sorted : sorted;
-            if (PAIRS && !side) place[PAIRS ? r : 0] = k < n ? shared[PADDED + at(k)] : 0;
+            if (PAIRS && !side) place[PAIRS ? r : 0] = r < own ? shared[PADDED + at_own(r)] : 0;
         }
         __syncthreads();
     }
@@ -129,20 +127,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     // add up.
     if (x_slopes)
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            if (k < n) staged[at(place[r])] = value[r];
-        }
+        for (int r = 0; r < ITEMS; r++)
+            if (r < own) staged[at(place[r])] = value[r];
     __syncthreads();
     if (x_slopes)
         for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
     if (!y_slopes) return;
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) staged[at(shared[PADDED + at(k)])] = -value[r];
-    }
+    for (int r = 0; r < ITEMS; r++)
+        if (r < own) staged[at(shared[PADDED + at_own(r)])] = -value[r];
     __syncthreads();
     for (int k = threadIdx.x; k < n; k += THREADS) y_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
 #endif

@@ -36,6 +36,12 @@ static_assert(CAPACITY <= 1 << 14, "indices and counts have 16 bits");
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
 __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
 
+// Of n numbers, thread t has numbers t, t + THREADS, ...: so many. Whether it has number r is then a comparison with a
+// constant, and `at_own(r)` is at(r * THREADS + threadIdx.x) by one address and a constant. Registers are scarce.
+__device__ __forceinline__ int own_count(int n) { return (n - (int)threadIdx.x + THREADS - 1) / THREADS; }
+__device__ __forceinline__ int at_own(int r) { return at(threadIdx.x) + r * (THREADS + THREADS / 32); }
+static_assert(THREADS % 32 == 0, "threads come in warps");
+
 __device__ __forceinline__ void exchange(u32& a, u32& b) {
     u32 low = min(a, b);
     b = max(a, b);
@@ -124,17 +130,17 @@ __device__ __noinline__ Order sort_by_digits(Words words, u32 largest, Order ord
         auto digit_of = [&](int k) { return k < n ? words.get(order.now[k]) >> shift & (DIGITS - 1) : DIGITS - 1; };
         for (int c = lane; c < DIGITS / 2; c += 32) own_words[c] = 0;
         __syncwarp();
-        // How many words of the warp with the same digit come before; two counts share a register.
-        u32 ranks[(ITEMS + 1) / 2];
-#pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            if (r >= items) break;
+        // How many words of the warp with the same digit come before. In registers they would be quicker to reach, but all
+        // loops here would have to be written out, which takes long to compile.
+        u16 ranks[ITEMS];
+#pragma unroll 4
+        for (int r = 0; r < items; r++) {
             u32 digit = digit_of(first + 32 * r), alike = lanes_alike<DIGIT_BITS>(digit);
             u32 rank = own[digit] + __popc(alike & ((1u << lane) - 1));
             __syncwarp();
             if (alike >> lane == 1) own[digit] = (u16)(rank + 1);
             __syncwarp();
-            ranks[r / 2] = r % 2 ? ranks[r / 2] | rank << 16 : rank;
+            ranks[r] = (u16)rank;
         }
         __syncthreads();
         // From counts to where the words of a digit and a warp begin: by digit, and for one digit by warp.
@@ -151,11 +157,10 @@ __device__ __noinline__ Order sort_by_digits(Words words, u32 largest, Order ord
                 start += count;
             }
         __syncthreads();
-#pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            if (r >= items) break;
+#pragma unroll 4
+        for (int r = 0; r < items; r++) {
             int k = first + 32 * r;
-            if (k < n) order.next[own[digit_of(k)] + (ranks[r / 2] >> 16 * (r % 2) & 0xffffu)] = order.now[k];
+            if (k < n) order.next[own[digit_of(k)] + ranks[r]] = order.now[k];
         }
         __syncthreads();
         order = {order.next, order.now};
@@ -163,51 +168,45 @@ __device__ __noinline__ Order sort_by_digits(Words words, u32 largest, Order ord
     return order;
 }
 
-// Sort n keys in shared memory that lie between `base` and `base + width`, with PLACED for the places they came from,
+// Sort n keys in shared memory that lie between `base` and `base + width`, with the places they came from where they are `placed`,
 // which take the room of the cells. They are as in `sort_on_chip`.
-template <bool PLACED>
-__device__ __noinline__ void sort_crowd(const u32* places, u32 last_place, u32 base, u32 width, int n, u32* shared) {
+__device__ __noinline__ void sort_crowd(
+    bool placed, const u32* places, u32 last_place, u32 base, u32 width, int n, u32* shared) {
     u32 *keys = shared, *cells = shared + PADDED, *counts = shared + DIGIT_COUNTS;
     Order order = {reinterpret_cast<u16*>(cells), reinterpret_cast<u16*>(cells) + CAPACITY};
     for (int k = threadIdx.x; k < n; k += THREADS) order.now[k] = k;
     __syncthreads();
     // Keys have the last word.
-    if (PLACED && last_place) order = sort_by_digits({places, false, 0}, last_place, order, n, counts);
+    if (placed && last_place) order = sort_by_digits({places, false, 0}, last_place, order, n, counts);
     order = sort_by_digits({keys, true, base}, width, order, n, counts);
+    const int own = own_count(n);
     u32 moved[ITEMS];
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) moved[r] = keys[at(order.now[k])];
-    }
+    for (int r = 0; r < ITEMS; r++)
+        if (r < own) moved[r] = keys[at(order.now[r * THREADS + threadIdx.x])];
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < n) keys[at(k)] = moved[r];
-    }
-    if (PLACED) {
+    for (int r = 0; r < ITEMS; r++)
+        if (r < own) keys[at_own(r)] = moved[r];
+    if (placed) {
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            if (k < n) moved[r] = order.now[k];
-        }
+        for (int r = 0; r < ITEMS; r++)
+            if (r < own) moved[r] = order.now[r * THREADS + threadIdx.x];
         __syncthreads();
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            if (k < n) cells[at(k)] = places ? places[moved[r]] : moved[r];
-        }
+        for (int r = 0; r < ITEMS; r++)
+            if (r < own) cells[at_own(r)] = places ? places[moved[r]] : moved[r];
     }
     __syncthreads();
 }
 
-// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`. Their places are given, or 0, 1, 2, ...; given
+// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`. If they are `placed`, their places are given, or 0, 1, 2, ...; given
 // ones ascend unless `last_place` is not 0, which none of them exceeds.
-template <class Entries>
 __device__ void sort_on_chip(
-    const float (&values)[ITEMS], const u32* places, int n, u32* shared, u32 last_place = 0) {
-    constexpr bool PLACED = sizeof(typename Entries::Entry) == sizeof(u64);
+    const float (&values)[ITEMS], bool placed, const u32* places, int n, u32* shared, u32 last_place = 0) {
+    // One copy of the code serves both; a program that has nothing to do with places knows that they are not asked for.
+    placed = PAIRS && placed;
+    const int own = own_count(n);
     u32 *keys = shared, *cells = shared + PADDED, *scratch = shared + SCRATCH;
     // Fewer numbers than a block can hold get fewer cells; two counts of 16 bits share a word.
     const int items = (n + THREADS - 1) / THREADS, words = items * THREADS, last_cell = 2 * words - 1;
@@ -215,7 +214,7 @@ __device__ void sort_on_chip(
     bool finite = true;
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
-        if (r * THREADS + threadIdx.x < n) {
+        if (r < own) {
             low = fminf(low, values[r]);
             high = fmaxf(high, values[r]);
             finite = finite && fabsf(values[r]) < INFINITE;
@@ -237,7 +236,7 @@ __device__ void sort_on_chip(
         else {
 #pragma unroll
             for (int r = 0; r < ITEMS; r++)
-                if (r * THREADS + threadIdx.x < n) {
+                if (r < own) {
                     int cell = cell_of(values[r]), half = 16 * (cell & 1);
                     u32 before = atomicAdd(&cells[at(cell >> 1)], 1u << half) >> half & 0xffffu;
                     dealt[r] = cell << 16 | before;
@@ -248,12 +247,10 @@ __device__ void sort_on_chip(
     }
     if (crowd > CROWD) {
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            if (k < n) keys[at(k)] = ordered(values[r]);
-        }
+        for (int r = 0; r < ITEMS; r++)
+            if (r < own) keys[at_own(r)] = ordered(values[r]);
         u32 base = finite ? ordered(low) : 0, width = finite ? ordered(high) - base : ~0u;
-        sort_crowd<PLACED>(places, last_place, base, width, n, shared);
+        sort_crowd(placed, places, last_place, base, width, n, shared);
         return;
     }
 
@@ -276,36 +273,31 @@ __device__ void sort_on_chip(
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
-        if (r * THREADS + threadIdx.x < n) {
+        if (r < own) {
             u32 cell = dealt[r] >> 16, before = dealt[r] & 0xffffu;
             dealt[r] = (cells[at(cell >> 1)] >> 16 * (cell & 1) & 0xffffu) + before;
             keys[at(dealt[r])] = ordered(values[r]);
         }
     __syncthreads();
-    if (PLACED) {
+    if (placed) {
         // The cells have served; their room is for the places.
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
             int k = r * THREADS + threadIdx.x;
-            if (k < n) cells[at(dealt[r])] = places ? places[k] : k;
+            if (r < own) cells[at(dealt[r])] = places ? places[k] : k;
         }
         __syncthreads();
     }
     if (crowd > 1) {
-        Entries entries;
-        entries.keys = keys;
-        entries.places = cells;
-        entries.padded = true;
-        sort_windows(entries, n, crowd);
+        if (placed) sort_windows(Placed{{keys, cells, true}}, n, crowd);
+        else sort_windows(Numbers{keys, cells, true}, n, crowd);
     }
 }
 
 __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {
+    const int own = own_count(n);
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        values[r] = k < n ? row[k] : 0.0f;
-    }
+    for (int r = 0; r < ITEMS; r++) values[r] = r < own ? row[r * THREADS + threadIdx.x] : 0.0f;
 }
 
 __device__ void write_sorted(const u32* shared, int n, float* keys, int* places) {

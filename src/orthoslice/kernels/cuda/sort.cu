@@ -7,6 +7,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_rows(const 
     long long row = (long long)blockIdx.x * n;
     float values[ITEMS];
     load_row(values, rows + row, n);
-    sort_on_chip<Row>(values, nullptr, n, shared);
+    sort_on_chip(values, PAIRS, nullptr, n, shared);
     write_sorted(shared, n, keys ? keys + row : nullptr, PAIRS ? places + row : nullptr);
 }

@@ -14,6 +14,7 @@ import numpy as np
 from orthoslice.kernels import LABELLINGS
 from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.pairs import full_power, full_square
+from orthoslice.kernels.numba.random import third_key, threefry
 from orthoslice.kernels.numba.sliced import cost_row
 
 # Whether they are all wanted or not: loops of a fixed length are straight vector code.
@@ -23,47 +24,9 @@ _HALF = LANES // 2
 
 
 @compiled
-def _mix(x0: Any, x1: Any, turn: Any) -> Any:
-    x0 = np.uint32(x0 + x1)
-    turned = np.uint32((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn)))
-    return x0, np.uint32(turned ^ x0)
-
-
-@compiled
-def _threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
-    """Threefry-2x32 of 20 rounds, written out: with a loop over rounds, lanes would not be vector code."""
-    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
-    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(1))
-    x0, x1 = _mix(x0, x1, 17)
-    x0, x1 = _mix(x0, x1, 29)
-    x0, x1 = _mix(x0, x1, 16)
-    x0, x1 = _mix(x0, x1, 24)
-    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(2))
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
-    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1 + np.uint32(3))
-    x0, x1 = _mix(x0, x1, 17)
-    x0, x1 = _mix(x0, x1, 29)
-    x0, x1 = _mix(x0, x1, 16)
-    x0, x1 = _mix(x0, x1, 24)
-    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
-    return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
-
-
-@compiled
 def _draw(k0: Any, k1: Any, first: Any, left: Any, quota: Any, words: Any) -> None:
     """Selection sampling (Knuth, 3.4.2 S): a unit is taken with probability needed / left, in its stratum."""
-    k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    k2 = third_key(k0, k1)
     needed = np.zeros(LANES, dtype=np.uint64)
     taken = np.empty(LANES, dtype=np.uint64)
     shift = np.uint64(32)
@@ -73,7 +36,7 @@ def _draw(k0: Any, k1: Any, first: Any, left: Any, quota: Any, words: Any) -> No
         remaining = np.uint64(left[unit])
         counter = np.uint32(unit)
         for b in range(LANES):
-            high, low = _threefry(k0, k1, k2, np.uint32(first + np.uint32(b)), counter)
+            high, low = threefry(k0, k1, k2, np.uint32(first + np.uint32(b)), counter)
             # The whole part of u * left, for u of 64 bits: whole numbers choose the same on every machine.
             draw = (np.uint64(high) * remaining + ((np.uint64(low) * remaining) >> shift)) >> shift
             take = np.uint64(draw < needed[b])

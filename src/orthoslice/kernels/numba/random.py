@@ -10,29 +10,62 @@ from orthoslice.kernels.numba._compile import compiled
 
 
 @compiled
-def _rotate(word: Any, count: Any) -> Any:
-    return np.uint32((word << np.uint32(count)) | (word >> np.uint32(32 - count)))
+def _mix(x0: Any, x1: Any, turn: Any) -> Any:
+    x0 = np.uint32(x0 + x1)
+    turned = np.uint32((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn)))
+    return x0, np.uint32(turned ^ x0)
+
+
+@compiled
+def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
+    """Threefry-2x32 of 20 rounds; every step is cast, since sums of 32-bit words would grow to 64 bits.
+
+    Written out: with a loop over rounds, loops around it would not be vector code.
+    """
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(1))
+    x0, x1 = _mix(x0, x1, 17)
+    x0, x1 = _mix(x0, x1, 29)
+    x0, x1 = _mix(x0, x1, 16)
+    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(2))
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1 + np.uint32(3))
+    x0, x1 = _mix(x0, x1, 17)
+    x0, x1 = _mix(x0, x1, 29)
+    x0, x1 = _mix(x0, x1, 16)
+    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
+    x0, x1 = _mix(x0, x1, 13)
+    x0, x1 = _mix(x0, x1, 15)
+    x0, x1 = _mix(x0, x1, 26)
+    x0, x1 = _mix(x0, x1, 6)
+    return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
+
+
+@compiled
+def third_key(k0: Any, k1: Any) -> Any:
+    """What the words of a key make a third of."""
+    return np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
 
 
 @compiled
 def _fill(high: Any, low: Any, first: Any, second: Any) -> None:
-    """Threefry-2x32, 20 rounds, of every (row, column) under every key; arrays of uint32."""
+    """Two words of every (row, column) under every key; arrays of uint32."""
     for key in range(first.shape[0]):
         k0, k1 = high[key], low[key]
-        # Every step is cast: sums of 32-bit words would otherwise grow to 64 bits.
-        keys = (k0, k1, np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA)))
+        k2 = third_key(k0, k1)
         for row in range(first.shape[1]):
             for column in range(first.shape[2]):
-                x0, x1 = np.uint32(row + keys[0]), np.uint32(column + keys[1])
-                for group in range(5):
-                    turns = (13, 15, 26, 6) if group % 2 == 0 else (17, 29, 16, 24)
-                    for turn in turns:
-                        x0 = np.uint32(x0 + x1)
-                        x1 = np.uint32(_rotate(x1, turn) ^ x0)
-                    x0 = np.uint32(x0 + keys[(group + 1) % 3])
-                    x1 = np.uint32(x1 + keys[(group + 2) % 3] + np.uint32(group + 1))
-                first[key, row, column] = x0
-                second[key, row, column] = x1
+                found = threefry(k0, k1, k2, np.uint32(row), np.uint32(column))
+                first[key, row, column], second[key, row, column] = found
 
 
 def threefry_words(high: Any, low: Any, rows: int, columns: int) -> tuple[Any, Any]:

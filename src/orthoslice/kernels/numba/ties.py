@@ -162,6 +162,15 @@ def _settle_run(row: Any, rounding: Any, values: Any, order: Any) -> None:
 
 
 @compiled
+def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
+    """Whether the numbers from `first` up to `stop` are the same, as those of equal points mostly are."""
+    k = first + 1
+    while k < stop and row[order[k]] == row[order[first]]:
+        k += 1
+    return k == stop
+
+
+@compiled
 def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any) -> None:
     """Order in full what the sorted rounded numbers leave open."""
     n, n_close = row.size, 0
@@ -173,7 +182,7 @@ def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any,
         first = k - 1
         while k < n and _is_close(narrow[k - 1], narrow[k], reach):
             k += 1
-        if k - first > 1:
+        if k - first > 1 and not _are_equal(row, order, first, k):
             _settle_run(row, rounding, values[first:k], order[first:k])
         k += 1
 

@@ -1,21 +1,17 @@
-"""The training of figure 6, and what is measured of it afterwards."""
+"""What is measured of the points that generators make."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments import mixture
-from experiments.fig6_generators.config import Config, Run, list_runs
-from experiments.trainings import WORK, Job, claim_folder, train_all
-
-NAME = "fig6_generators"
-FOLDER = WORK / NAME
+from experiments.fig6_generators.config import NAME, Config, Run, list_runs
 
 COLUMNS = (
     *("kind", "method", "p", "seed", "steps", "w2", "central_modes", "perimeter_modes"),
@@ -27,36 +23,10 @@ TARGET = "target"
 """The method of rows that compare the target with another sample of itself."""
 
 
-class Points(NamedTuple):
-    """What a training leaves."""
-
-    points: NDArray[np.float32]
-    """(units, runs, n, 2)"""
-    device: str
-
-
-def make_job(config: Config, device: str) -> Job:
-    """All runs are one job."""
-    return Job(NAME, {}, config.n_units, functools.partial(_make_training, config, device))
-
-
-def _make_training(config: Config, device: str) -> Any:
-    # Late, so that what only draws loads no torch.
-    from experiments.fig6_generators.training import GeneratorTraining
-
-    return GeneratorTraining(config, device)
-
-
-def train(config: Config, folder: Path, *, device: str = "cpu", minutes: float | None = None) -> bool:
-    """Train what is not trained yet; returns whether all is."""
-    claim_folder(folder, config, {"is_kept", "n_drawn"})
-    return not train_all([make_job(config, device)], folder, minutes=minutes)
-
-
-def read_points(folder: Path) -> Points:
-    """What a finished training left in its folder."""
+def collect(config: Config, folder: Path) -> list[dict[str, Any]]:
+    """Rows of the points that a finished training left in its folder."""
     with np.load(folder / f"{NAME}.npz") as file:
-        return Points(file["points"], str(file["device"]))
+        return measure(config, file["points"])
 
 
 def measure(config: Config, points: NDArray[np.floating]) -> list[dict[str, Any]]:
