@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,7 +16,6 @@ from experiments.trainings import Row
 # Red, blue and green are the paper's.
 COLOURS = {"iid": IID_COLOUR, "orthogonal": ORTHOGONAL_COLOUR, "hadamard": "#009e73"}
 N_COLUMNS = 4
-STEPS_A_SWEEP = Config.n_images // Config.batch_size
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -52,10 +52,10 @@ def _draw_band(axes: Axes, x: object, middle: object, low: object, high: object,
 def _draw_curves(axes: Axes, group: dict[str, Curve], *, seconds: bool = False) -> None:
     for name, curve in group.items():
         mean, spread = curve.log_loss.mean(axis=0), curve.log_loss.std(axis=0)
-        x = curve.sweeps * (curve.times["step_ms"] * STEPS_A_SWEEP / 1e3 if seconds else 1)
+        x = np.cumsum(curve.seconds.mean(axis=0)) if seconds else curve.sweeps
         _draw_band(axes, x, mean, mean - spread, mean + spread, color=COLOURS[name], label=ESTIMATORS[name])
     kind = next(iter(group.values())).kind
-    axes.set(ylabel="log training loss", xlabel="seconds of steps alone" if seconds else "iterations (sweeps)")
+    axes.set(ylabel="log training loss", xlabel="seconds" if seconds else "iterations (sweeps)")
     axes.set_title(f"{kind.data}, {kind.n_directions} directions, rate {kind.learning_rate:g}")
     axes.legend()
 
@@ -66,16 +66,15 @@ def _draw_against_time(axes: Axes, group: dict[str, Curve]) -> None:
 
 
 def _draw_times(axes: Axes, plain: dict[Kind, dict[str, Curve]]) -> None:
-    """Bars: a whole step, and dark the part of it that the distance takes alone."""
-    counts = list(dict.fromkeys(kind.n_directions for kind in plain))
-    for place, count in enumerate(counts):
-        group = next(group for kind, group in plain.items() if kind.n_directions == count)
+    """Bars: seconds of a sweep, means over seeds of medians over sweeps, with standard deviations."""
+    for place, group in enumerate(plain.values()):
         for offset, (name, curve) in enumerate(group.items()):
-            x, times = place + 0.27 * (offset - 1), curve.times
-            axes.bar(x, times["step_ms"], 0.25, color=COLOURS[name], alpha=0.35, yerr=times["step_ms_stderr"])
-            axes.bar(x, times["distance_ms"], 0.25, color=COLOURS[name])
-    axes.set_xticks(range(len(counts)), [f"{count} directions" for count in counts])
-    axes.set(ylabel="milliseconds", title="a step; dark: its distance alone")
+            seconds = curve.sweep_seconds
+            x = place + 0.27 * (offset - 1)
+            axes.bar(x, seconds.mean(), 0.25, color=COLOURS[name], yerr=seconds.std(ddof=1))
+    labels = [f"{kind.data}\n{kind.n_directions}, {kind.learning_rate:g}" for kind in plain]
+    axes.set_xticks(range(len(plain)), labels)
+    axes.set(ylabel="seconds", title="a sweep, other runs beside it")
 
 
 def _draw_differences(axes: Axes, kind: Kind, group: dict[str, Curve]) -> None:

@@ -30,7 +30,11 @@ def draw(rows: list[Row]) -> Figure:
         column[0].minorticks_off()
         _draw_lines(column[1], codes, "ms")
         column[1].set(xlabel="milliseconds a call", title="by codes, against time")
-        _draw_weights(column[2], [row for row in part if row["of"] == "encoder"])
+        weights = [row for row in part if row["of"] == "encoder"]
+        if weights:
+            _draw_weights(column[2], weights)
+        else:
+            column[2].set_axis_off()
         column[0].legend()
     return figure
 
