@@ -320,7 +320,9 @@ def test_claims_of_figure_5_follow_the_radii() -> None:
         row | {"sweep": 1} if row["seed"] == 3 else row for row in end_rows({"sliced": far, "projected": far})
     ]
     assert held(shorter)[:2] == [False, True]
-    assert "| 0.0001 | 2 | SW_1 | 0.662 (" in code_tables.table(end_rows({"sliced": far, "projected": near}))
+    assert "| 0.0001 | SW_1 | 2 | 5 | 0.662 (" in code_tables.table(
+        end_rows({"sliced": far, "projected": near})
+    )
 
 
 def test_measures_of_codes() -> None:

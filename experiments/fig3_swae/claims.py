@@ -55,8 +55,8 @@ def _learning(curves: dict[Kind, dict[str, Curve]]) -> Claim:
 def _similar(paper: dict[str, Curve]) -> Claim:
     found = difference(paper["orthogonal"].final, paper["iid"].final)
     return Claim(
-        f"Learning rate {Config.learning_rates[0]:g}: orthogonal and iid behave similarly: their final log "
-        f"losses differ by less than {SIMILAR}.",
+        f"Learning rate {Config.learning_rates[0]:g}: orthogonal and iid behave similarly: final log losses "
+        f"differ by less than {SIMILAR}.",
         found[1] > -SIMILAR and found[2] < SIMILAR,
         f"orthogonal - iid: {_interval(found)}",
     )
@@ -65,8 +65,8 @@ def _similar(paper: dict[str, Curve]) -> Claim:
 def _faster(paper: dict[str, Curve]) -> Claim:
     found = difference(paper["orthogonal"].whole, paper["iid"].whole)
     return Claim(
-        f"Learning rate {Config.learning_rates[1]:g}: orthogonal converges faster than iid: its log loss is "
-        "lower on average over training.",
+        f"Learning rate {Config.learning_rates[1]:g}: orthogonal converges faster than iid: "
+        "lower log loss on average over training.",
         found[2] < 0,
         f"orthogonal - iid: {_interval(found)}",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,7 +14,6 @@ from experiments.trainings import Row
 
 # Red, blue and green are the paper's.
 COLOURS = {"iid": IID_COLOUR, "orthogonal": ORTHOGONAL_COLOUR, "hadamard": "#009e73"}
-N_COLUMNS = 4
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -26,9 +24,10 @@ def draw(rows: list[Row]) -> Figure:
     rates = list(dict.fromkeys(kind.learning_rate for kind in plain))
     others = [kind for kind in curves if kind.precision != Config.precision]
     n_panels = len(rates) + 2 + len(plain) + bool(others)
-    n_rows = math.ceil(n_panels / N_COLUMNS)
-    figure = Figure(figsize=(3.2 * N_COLUMNS, 2.7 * n_rows), layout="constrained")
-    grid = figure.subplots(n_rows, N_COLUMNS, squeeze=False).ravel()
+    n_columns = 3 if n_panels <= 9 else 4
+    n_rows = math.ceil(n_panels / n_columns)
+    figure = Figure(figsize=(3.4 * n_columns, 2.8 * n_rows), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for axes in grid[n_panels:]:
         axes.set_axis_off()
     panels = iter(grid)
@@ -52,7 +51,7 @@ def _draw_band(axes: Axes, x: object, middle: object, low: object, high: object,
 def _draw_curves(axes: Axes, group: dict[str, Curve], *, seconds: bool = False) -> None:
     for name, curve in group.items():
         mean, spread = curve.log_loss.mean(axis=0), curve.log_loss.std(axis=0)
-        x = np.cumsum(curve.seconds.mean(axis=0)) if seconds else curve.sweeps
+        x = curve.sweeps * (curve.sweep_seconds.mean() if seconds else 1)
         _draw_band(axes, x, mean, mean - spread, mean + spread, color=COLOURS[name], label=ESTIMATORS[name])
     kind = next(iter(group.values())).kind
     axes.set(ylabel="log training loss", xlabel="seconds" if seconds else "iterations (sweeps)")
