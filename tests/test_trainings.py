@@ -82,6 +82,8 @@ def test_runs_stop_together_and_go_on(tmp_path: Path) -> None:
     jobs = walks(1000, pause=0.01)
     left = trainings.train_all(jobs, tmp_path, minutes=0.3 / 60)
     assert [job.name for job in left] == ["walk_0", "walk_1"]
+    # What a run leaves is left at a stop too.
+    assert (tmp_path / "walk_1.txt").exists()
     reached = [len(trainings.collect_rows([job], tmp_path)) for job in jobs]
     assert reached[0] > 1
     assert 0 <= reached[0] - reached[1] <= 1

@@ -42,13 +42,13 @@ class Config:
 
 
 SMOKE = Config(
-    n_seeds=3,
+    n_seeds=5,
     sweeps=(0, 1),
     code_counts=(16, 32),
     encoder_counts=(16,),
-    n_code_repeats=40,
-    n_encoder_repeats=8,
-    n_timed=3,
+    n_code_repeats=30,
+    n_encoder_repeats=12,
+    n_timed=2,
     n_measurements=None,
     n_directions=16,
     learning_rate=1e-3,
