@@ -268,7 +268,7 @@ def test_the_worst_size_decides() -> None:
     ],
 )
 def test_errors_count_beyond_the_last_place(errors: Any, values: bool, gradients: bool) -> None:
-    """Values may be one unit in the last place off, whatever plain torch does; of gradients the median counts."""
+    """Values may be one unit in the last place off; of gradients the median counts."""
     for group, met in (("data", values), ("data_backward", gradients)):
         rows = [
             make_row(group=group, problem=f"n={k}", library=library, form=form, error=error)
