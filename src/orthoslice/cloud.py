@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from orthoslice.arrays import (
     DType,
     Namespace,
     default_float,
+    detach,
     device,
     is_readable,
     is_traced,
@@ -98,6 +99,12 @@ class Cloud:
                 projected[:, part] = found
         assert projected is not None
         return projected.reshape(-1, *points.shape[:-1])
+
+
+def detached(cloud: Cloud) -> Cloud:
+    """The same cloud without a gradient tape."""
+    weights = None if cloud.weights is None else detach(cloud.weights)
+    return replace(cloud, points=detach(cloud.points), weights=weights)
 
 
 def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
