@@ -36,25 +36,25 @@ def weighted_cloud(image):
 
 def barycenter(images, weights=None):
     points, ink = zip(*map(weighted_cloud, images), strict=True)
-    return osl.barycenter(points, weights, point_weights=ink, n_points=600, rng=0)
+    return osl.barycenter(points, weights, point_weights=ink, n_points=400, rng=0)
 
 
 # %%
 # One digit, many hands
 # ---------------------
-# Eight images of a digit, of which two are shown, their mean and their barycenter.
+# Six images of a digit, of which two are shown, their mean and their barycenter.
 
 labels = [0, 2, 3, 4, 5, 6]
 figure, panels = plt.subplots(5, len(labels), figsize=(8.4, 7.4))
 
 
 def draw_points(axes, points):
-    axes.scatter(*points.T, s=5, color="black", alpha=0.6, lw=0)
+    axes.scatter(*points.T, s=6, color="black", alpha=0.6, lw=0)
     axes.set(xlim=(-0.5, SIDE - 0.5), ylim=(SIDE - 0.5, -0.5), aspect="equal")
 
 
 for column, label in enumerate(labels):
-    images = digits(label, 8)
+    images = digits(label, 6)
     for row in (0, 1):
         panels[row, column].imshow(images[row], cmap="Greys")
     panels[2, column].imshow(images.mean(axis=0), cmap="Greys")
@@ -71,7 +71,7 @@ for axes, share in zip(panels[4], np.linspace(0, 1, len(labels)), strict=True):
 for axes in panels.flat:
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("lightgrey")
-titles = ["one image", "another", "mean of 8,\npixel by pixel", "barycenter\nof 8", "from a three\nto a zero"]
+titles = ["one image", "another", "mean of 6,\npixel by pixel", "barycenter\nof 6", "from a three\nto a zero"]
 for row, title in enumerate(titles):
     panels[row, 0].set_ylabel(title, rotation=0, ha="right", va="center", labelpad=8)
 figure.tight_layout()

@@ -51,7 +51,7 @@ def show(axes, image, title):
 def show_colors(axes, cloud):
     cloud = cloud.clip(0, 1)
     axes.scatter(cloud[:, 0] - cloud[:, 2], cloud.mean(axis=1), c=cloud, s=2, lw=0)
-    axes.set(xlim=(-0.6, 0.7), ylim=(0, 1), xticks=[], yticks=[], xlabel="red - blue", ylabel="lightness")
+    axes.set(xlim=(-0.6, 0.95), ylim=(0, 1), xticks=[], yticks=[], xlabel="red - blue", ylabel="lightness")
 
 
 figure, panels = plt.subplots(2, 4, figsize=(12, 5), height_ratios=(1, 1.15))

@@ -374,7 +374,7 @@ def test_callbacks_see_every_step_and_may_stop(rng):
 
     def watch(step, points, value):
         seen.append((step, points.copy(), value))
-        return step == 5
+        return np.bool_(step == 5)
 
     found = osl.flow(x, y, rng=0, callback=watch)
     assert [s for s, _, _ in seen] == [1, 2, 3, 4, 5]

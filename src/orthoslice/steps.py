@@ -187,7 +187,8 @@ def descend(
             converged = math.sqrt(value) <= rtol / 10 * spread  # on top of the target
             averaged = int(_has_settled(history))
         advance(1)
-        if callback is not None and callback(len(movement), points, value) is True:
+        stop = None if callback is None else callback(len(movement), points, value)
+        if isinstance(stop, bool | np.bool_) and stop:
             break
     last, _, _ = _look(objective, Cloud(points, x.weights), len(movement), spread)
     history.append(last)
