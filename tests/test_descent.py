@@ -312,6 +312,15 @@ def test_flows_reach_their_target(name, rng):
     assert few.n_steps == 3
 
 
+@pytest.mark.parametrize("directions", ["iid", "hadamard", osl.directions.Orthogonal(block_size=1)])
+def test_flows_take_any_directions(rng, directions):
+    """In blocks that are no bases, steps are as long as the draw allows."""
+    x, y = gallery("shapes", rng)
+    found = osl.flow(x, y, directions=directions, n_directions=40, rng=0)
+    start, end = (float(osl.sliced_wasserstein(z, y, rng=1).distance) for z in (x, found.points))
+    assert end < 0.02 * start
+
+
 def test_flows_take_weights(rng):
     x, y = rng.normal(size=(200, 2)), ring(rng, 240)
     y = y[np.argsort(y[:, 0])]
@@ -393,7 +402,7 @@ def test_progress_is_shown_when_asked_for(rng, capsys):
 X = np.zeros((4, 2))
 BAD = [
     (lambda: osl.barycenter([]), ValueError, "at least one cloud"),
-    (lambda: osl.barycenter(X), ValueError, r"got an array of shape \(4, 2\)"),
+    (lambda: osl.barycenter(X, X), ValueError, r"got one array of shape \(4, 2\). Pass a list"),
     (lambda: osl.barycenter(5), TypeError, "got int"),
     (lambda: osl.barycenter([X, np.zeros((4, 3))]), ValueError, "Cloud 1.*share `dim`"),
     (lambda: osl.barycenter([X, torch.zeros(4, 2)]), TypeError, "one library"),

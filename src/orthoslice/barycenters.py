@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
+from orthoslice.all_pairs import named_clouds
 from orthoslice.arrays import RNG, Array, device, is_traced, namespace, resolve_rng, to_numpy
 from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.descent import Descent, Options, mean_point, mean_square, move, weighted_sum
@@ -48,8 +49,8 @@ def barycenter(
     Parameters
     ----------
     clouds
-        Clouds `(n, dim)` of one array library, whose sizes may differ: a sequence, a mapping, or an array
-        `(clouds, n, dim)`.
+        Clouds `(n, dim)` of one array library, whose sizes may differ: a sequence, a mapping from names, pairs
+        ``(name, cloud)``, or an array `(clouds, n, dim)`.
     weights
         What each cloud counts, `(clouds,)`, with sum 1; all the same when None.
     n_points
@@ -124,20 +125,12 @@ def barycenter(
 
 def _check_clouds(clouds: Any, point_weights: Any) -> list[Cloud]:
     """Single clouds of one library, device, dimension and floating type."""
-    if isinstance(clouds, Mapping):
-        clouds = list(clouds.values())
-    if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
-        raise TypeError(
-            "`clouds` must be a sequence of clouds (n, dim), a mapping to them, or an array (clouds, n, dim); "
-            f"got {type(clouds).__name__}. A single cloud goes in brackets: `[cloud]`."
-        )
-    shape = tuple(getattr(clouds, "shape", (0, 0, 0)))
-    if len(shape) != 3:
+    if len(getattr(clouds, "shape", ())) == 2 and not hasattr(clouds, "columns"):
         raise ValueError(
-            "`clouds` must be a sequence of clouds (n, dim), or an array (clouds, n, dim); got an array of "
-            f"shape {shape}."
+            f"`clouds` must be several clouds (n, dim); got one array of shape {tuple(clouds.shape)}. Pass a list, "
+            "`[x, y]`, or an array (clouds, n, dim)."
         )
-    given = list(clouds)
+    given = list(named_clouds(clouds))
     if not given:
         raise ValueError("`clouds` must hold at least one cloud; got none.")
     by_point = [None] * len(given) if point_weights is None else list(point_weights)
@@ -147,13 +140,14 @@ def _check_clouds(clouds: Any, point_weights: Any) -> list[Cloud]:
             f"{len(given)} clouds."
         )
     made = []
-    for k, (cloud, weight) in enumerate(zip(given, by_point, strict=True)):
+    first_name, first = given[0]
+    for (name, cloud), weight in zip(given, by_point, strict=True):
         try:
-            _, other = make_clouds(given[0], cloud, None, weight)
+            _, other = make_clouds(first, cloud, None, weight)
         except (ValueError, TypeError) as error:
             raise type(error)(
                 "`clouds` must agree with each other, and `point_weights` with them. Cloud "
-                f"{k}, called `y` here, beside cloud 0, called `x`: {error}"
+                f"{name!r}, called `y` here, beside the first one, {first_name!r}, called `x`: {error}"
             ) from None
         if is_traced(other.points, other.weights):
             raise TypeError(
@@ -161,7 +155,7 @@ def _check_clouds(clouds: Any, point_weights: Any) -> list[Cloud]:
             )
         if other.batch:
             shape = tuple(other.points.shape)
-            raise ValueError(f"Each of `clouds` must have shape (n, dim); cloud {k} has {shape}.")
+            raise ValueError(f"Each of `clouds` must have shape (n, dim); cloud {name!r} has {shape}.")
         made.append(detached(other))
     return _of_one_type(made)
 
@@ -195,7 +189,7 @@ def _check_initial(initial: Any, n_points: int | None, clouds: list[Cloud]) -> t
     try:
         _, start = make_clouds(clouds[0].points, initial)
     except (ValueError, TypeError) as error:
-        raise type(error)(f"`initial`, called `y` here, beside cloud 0, called `x`: {error}") from None
+        raise type(error)(f"`initial`, called `y` here, beside the first cloud, called `x`: {error}") from None
     if start.batch or (n_points is not None and n_points != start.n):
         rule = "(n_points, dim)" if n_points is None else f"({n_points}, dim)"
         raise ValueError(f"`initial` must have shape {rule}; got {tuple(start.points.shape)}.")
