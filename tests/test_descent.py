@@ -264,6 +264,15 @@ def test_any_number_of_points(rng, n_points):
     np.testing.assert_allclose(radius.mean(), 2, rtol=0.1)
 
 
+def test_weights_may_have_names(rng):
+    clouds = {"a": ring(rng, 20), "b": rng.normal(size=(20, 2))}
+    w = weights(rng, 20)
+    options = {"rng": 0, "n_steps": 3}
+    named = osl.barycenter(clouds, {"b": 0.3, "a": 0.7}, point_weights={"b": w, "a": None}, **options)
+    listed = osl.barycenter(list(clouds.values()), [0.7, 0.3], point_weights=[None, w], **options)
+    np.testing.assert_array_equal(named.points, listed.points)
+
+
 def test_clouds_that_do_not_count_do_not_matter(rng):
     a, b = ring(rng, 20), 100 * rng.normal(size=(20, 2))
     both = osl.barycenter([a, b], [1.0, 0.0], rng=0)
@@ -411,6 +420,8 @@ BAD = [
     (lambda: osl.barycenter([X, X], [0.5, 0.6]), ValueError, "sum to 1"),
     (lambda: osl.barycenter([X, X], [1.5, -0.5]), ValueError, "must not be negative"),
     (lambda: osl.barycenter([X, X], [np.nan, 1]), ValueError, "must not be negative"),
+    (lambda: osl.barycenter([X, X], ["a", "b"]), TypeError, "`weights` must hold real numbers; got text"),
+    (lambda: osl.barycenter({"a": X, "b": X}, {"a": 1}), ValueError, r"names of the clouds, \['a', 'b'\]"),
     (lambda: osl.barycenter([X, X], point_weights=[None]), ValueError, "got 1 for 2 clouds"),
     (lambda: osl.barycenter([X, X], point_weights=[None, [1.0]]), ValueError, "one weight a point"),
     (lambda: osl.barycenter([X, X], n_points=0), ValueError, "`n_points` must be at least 1"),

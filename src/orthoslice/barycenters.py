@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from orthoslice.all_pairs import named_clouds
 from orthoslice.arrays import RNG, Array, device, is_traced, namespace, resolve_rng, to_numpy
-from orthoslice.cloud import Cloud, detached, make_clouds
+from orthoslice.cloud import Cloud, as_array, detached, make_clouds, on_host
 from orthoslice.descent import Descent, Options, mean_point, mean_square, move, weighted_sum
 from orthoslice.directions.base import check_count
 from orthoslice.steps import Callback
@@ -52,7 +52,7 @@ def barycenter(
         Clouds `(n, dim)` of one array library, whose sizes may differ: a sequence, a mapping from names, pairs
         ``(name, cloud)``, or an array `(clouds, n, dim)`.
     weights
-        What each cloud counts, `(clouds,)`, with sum 1; all the same when None.
+        What each cloud counts, `(clouds,)` or by name, with sum 1; all the same when None.
     n_points
         Points of the answer; as many as the largest cloud has when None.
     method
@@ -62,7 +62,8 @@ def barycenter(
     p
         2; steps have a known length for no other power.
     point_weights
-        For each cloud the weights `(n,)` of its points, with sum 1, or None where they are uniform.
+        For each cloud, in order or by name, the weights `(n,)` of its points, with sum 1, or None where they
+        are uniform.
     initial
         Where to begin, `(n_points, dim)`. When None, at points of the heaviest cloud that has enough of
         them, moved to the weighted mean of the means of the clouds.
@@ -108,8 +109,9 @@ def barycenter(
     >>> middle.points.mean(axis=0).round(1).tolist(), float(middle.points.std().round(1))
     ([2.0, 2.0], 1.5)
     """
-    many = _check_clouds(clouds, point_weights)
-    shares = _check_shares(weights, len(many))
+    named = _check_named(clouds)
+    many = _check_clouds(named, point_weights)
+    shares = _check_shares(weights, list(named))
     _, seed = resolve_rng(rng, np.zeros(1))
     assert seed is not None
     if initial is None:
@@ -123,25 +125,41 @@ def barycenter(
     return move("Barycenter", start, many, shares, seed, options)
 
 
-def _check_clouds(clouds: Any, point_weights: Any) -> list[Cloud]:
-    """Single clouds of one library, device, dimension and floating type."""
+def _check_named(clouds: Any) -> dict[Hashable, Any]:
+    """Clouds by their names, or by their numbers."""
     if len(getattr(clouds, "shape", ())) == 2 and not hasattr(clouds, "columns"):
         raise ValueError(
-            f"`clouds` must be several clouds (n, dim); got one array of shape {tuple(clouds.shape)}. Pass a list, "
-            "`[x, y]`, or an array (clouds, n, dim)."
+            f"`clouds` must be several clouds (n, dim); got one array of shape {tuple(clouds.shape)}. Pass a "
+            "list, `[x, y]`, or an array (clouds, n, dim)."
         )
-    given = list(named_clouds(clouds))
-    if not given:
+    named = dict(named_clouds(clouds))
+    if not named:
         raise ValueError("`clouds` must hold at least one cloud; got none.")
-    by_point = [None] * len(given) if point_weights is None else list(point_weights)
-    if len(by_point) != len(given):
+    return named
+
+
+def _in_order(what: str, values: Any, names: list[Hashable]) -> Any:
+    """Values in the order of the clouds, where they have their names."""
+    if not isinstance(values, Mapping):
+        return values
+    if set(values) != set(names):
+        raise ValueError(f"`{what}` must have the names of the clouds, {names}; got {list(values)}.")
+    return [values[name] for name in names]
+
+
+def _check_clouds(named: dict[Hashable, Any], point_weights: Any) -> list[Cloud]:
+    """Single clouds of one library, device, dimension and floating type."""
+    by_point = [None] * len(named)
+    if point_weights is not None:
+        by_point = list(_in_order("point_weights", point_weights, list(named)))
+    if len(by_point) != len(named):
         raise ValueError(
             f"`point_weights` must have an entry a cloud, weights (n,) or None; got {len(by_point)} for "
-            f"{len(given)} clouds."
+            f"{len(named)} clouds."
         )
     made = []
-    first_name, first = given[0]
-    for (name, cloud), weight in zip(given, by_point, strict=True):
+    first_name, first = next(iter(named.items()))
+    for (name, cloud), weight in zip(named.items(), by_point, strict=True):
         try:
             _, other = make_clouds(first, cloud, None, weight)
         except (ValueError, TypeError) as error:
@@ -166,11 +184,12 @@ def _of_one_type(clouds: Sequence[Cloud]) -> list[Cloud]:
     return [c if c.dtype == dtype else replace(c, points=xp.astype(c.points, dtype)) for c in clouds]
 
 
-def _check_shares(weights: Any, n_clouds: int) -> list[float]:
+def _check_shares(weights: Any, names: list[Hashable]) -> list[float]:
     """What each cloud counts."""
+    n_clouds = len(names)
     if weights is None:
         return [1 / n_clouds] * n_clouds
-    shares = to_numpy(weights) if hasattr(weights, "shape") else np.asarray(weights, dtype=np.float64)
+    shares = on_host("weights", as_array("weights", _in_order("weights", weights, names)))
     if shares.shape != (n_clouds,):
         raise ValueError(
             f"`weights` must have a number a cloud, shape ({n_clouds},); got shape {tuple(shares.shape)}. "
