@@ -321,6 +321,15 @@ def test_flows_reach_their_target(name, rng):
     assert few.n_steps == 3
 
 
+def test_momentum_saves_steps(rng, monkeypatch):
+    x, y = gallery("ring", rng)
+    found = osl.flow(x, y, rng=0)
+    monkeypatch.setattr(steps, "_MOMENTUM", 0.0)
+    plain = osl.flow(x, y, rng=0)
+    assert found.n_steps < 0.7 * plain.n_steps
+    assert found.value < 1.5 * plain.value
+
+
 @pytest.mark.parametrize("directions", ["iid", "hadamard", osl.directions.Orthogonal(block_size=1)])
 def test_flows_take_any_directions(rng, directions):
     """In blocks that are no bases, steps are as long as the draw allows."""
@@ -362,6 +371,22 @@ def test_torch_goes_the_way_of_numpy(rng, monkeypatch, method, bridged):
     np.testing.assert_allclose(found.history, expected.history, rtol=1e-9)
     single = osl.flow(torch.tensor(x).float(), torch.tensor(y).float(), method=method, rng=3, n_steps=3)
     assert single.points.dtype == torch.float32
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("method", METHODS)
+def test_gpu_tensors_stay_there(rng, method):
+    x, y, w = rng.normal(size=(200, 3)), ring(rng, 300, 3), weights(rng, 300)
+    on_gpu = [torch.tensor(a, device="cuda", dtype=torch.float32) for a in (x, y, w)]
+    options = {"method": method, "rng": 0, "n_steps": 5}
+    for a, b in ((None, None), (w, on_gpu[2])):
+        expected = osl.flow(x, y, y_weights=a, **options)
+        found = osl.flow(*on_gpu[:2], y_weights=b, **options)
+        assert found.points.is_cuda
+        np.testing.assert_allclose(found.history, expected.history, rtol=1e-3)
+        middle = osl.barycenter(on_gpu[:2], [0.3, 0.7], point_weights=[None, b], n_points=100, **options)
+        assert middle.points.is_cuda
+        assert middle.points.isfinite().all()
 
 
 def test_steps_move_points_in_the_span_of_few_directions(rng):
