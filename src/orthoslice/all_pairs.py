@@ -255,7 +255,7 @@ class Job(NamedTuple):
 
 def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
     """Names and points of all clouds, in one floating type."""
-    named = dict(_named(clouds))
+    named = dict(named_clouds(clouds))
     if len(named) < 2:
         raise ValueError(f"`clouds` must hold two or more clouds; got {len(named)}.")
     first_name, first = next(iter(named.items()))
@@ -279,7 +279,8 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
     return list(named), [cloud.astype(dtype, copy=False) for cloud in points]
 
 
-def _named(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+def named_clouds(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+    """Clouds with their names, or with their numbers where they have none."""
     if isinstance(clouds, Mapping):
         yield from clouds.items()
         return

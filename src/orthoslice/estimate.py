@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from orthoslice.arrays import (
     namespace,
     resolve_rng,
     to_numpy,
+    with_gradients,
 )
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred, scale_on_device
+from orthoslice.conditioning import centred, scale_on_device, times_two_to
 from orthoslice.control import Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
@@ -45,8 +46,22 @@ from orthoslice.result import Estimate, Subject, register_estimates, root
 _UNUSED = Stream.from_seed(0, np.zeros(1))
 
 
-def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
-    """Estimate what is requested; the clouds were divided by `scale`."""
+class _Call(NamedTuple):
+    """A request with all that :func:`_compute` takes."""
+
+    request: Request
+    inputs: tuple[Array | None, ...]
+    stream: Stream
+    theta: Array | None
+    """Given directions, where they go along with the clouds."""
+    seed: int | None
+
+    @property
+    def compilable(self) -> bool:
+        return not (self.request.adaptive or self.request.progress)
+
+
+def _make_call(request: Request, x: Cloud, y: Cloud, rng: RNG) -> _Call:
     inputs = (x.points, y.points, x.weights, y.weights)
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
     like = x.points
@@ -58,14 +73,37 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
+    if theta is not None:
+        request = replace(request, sampler=GIVEN_LATER)
+    return _Call(request, inputs, stream, theta, seed)
+
+
+def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Array]:
+    """The value, and its gradient by the points of x, which no tape has to remember."""
+    call = _make_call(request, x, y, rng)
+    wanted = (True, False, False, False)
+    with full_precision(x.points):
+        value, extra, gradients = with_gradients(
+            _compute,
+            call.request,
+            call.inputs,
+            (call.stream, call.theta),
+            wanted,
+            compilable=call.compilable,
+        )
+    exponent = dict(zip(_names_of_found(request), extra, strict=True)).get("exponent")
+    if exponent is None:
+        return value, gradients[0]
+    return times_two_to(value, exponent, request.p), times_two_to(gradients[0], exponent, request.p)
+
+
+def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
+    """Estimate what is requested; the clouds were divided by `scale`."""
+    call = _make_call(request, x, y, rng)
+    inputs, theta, seed = call.inputs, call.theta, call.seed
     with full_precision(x.points):
         value, extra = differentiable(
-            _compute,
-            request if theta is None else replace(request, sampler=GIVEN_LATER),
-            inputs,
-            (stream, theta),
-            (2, 2, 1, 1),
-            compilable=not (request.adaptive or request.progress),
+            _compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))

@@ -1,6 +1,6 @@
 """The only place that names array libraries: namespaces, random streams, operations, gradients."""
 
-from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable
+from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable, with_gradients
 from orthoslice.arrays.namespace import (
     Array,
     DType,
@@ -92,4 +92,5 @@ __all__ = [
     "to_numpy",
     "wide_float",
     "wide_int",
+    "with_gradients",
 ]
