@@ -23,7 +23,8 @@ from orthoslice.arrays import STEPS, Array, Stream, device, library, namespace, 
 from orthoslice.cloud import Cloud
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Given
-from orthoslice.estimate import Request, value_and_gradient
+from orthoslice.estimate import value_and_gradient
+from orthoslice.request import Request
 from orthoslice.scores import Sliced
 
 # Steps gather momentum, up to this share of the last move. With less they are slower, with more they gather
