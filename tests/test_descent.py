@@ -15,7 +15,7 @@ import orthoslice as osl
 from orthoslice import steps
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Given
-from orthoslice.estimate import Request, plan_layout
+from orthoslice.request import Request, plan_layout
 from orthoslice.scores import Sliced
 
 METHODS = ["sliced", "projected"]
