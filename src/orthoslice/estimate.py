@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,15 +27,16 @@ from orthoslice.arrays import (
     namespace,
     resolve_rng,
     to_numpy,
+    wants_gradients,
 )
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, layout_of, with_variance
 from orthoslice.blocks import statistics as block_statistics
-from orthoslice.cloud import Cloud
+from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.conditioning import centred, scale_on_device
-from orthoslice.control import Control, Corrected, KnownMean, correct
+from orthoslice.control import Control, Corrected, Gaussian, KnownMean, correct, is_fitted
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
-from orthoslice.directions import OWN, Given, Sampler, Stratified
+from orthoslice.directions import IID, OWN, Given, Sampler, Stratified
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
@@ -51,6 +53,9 @@ DEFAULT_CAP = 100_000
 # Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
 # are not kept alive for that.
 _KEPT_PLANS = OWN - {Given, Stratified}
+
+# Independent directions are what others are compared with; of given ones no independent blocks are known.
+_NEVER_CONTROLLED = {IID, Given, Stratified}
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
@@ -128,6 +133,50 @@ def _plan_layout(
     return sampler, layout
 
 
+# The dimensions and the largest power for which the library chooses a control variate by itself, and how many
+# projections must be sorted before the control takes a small part of the time.
+_CONTROLLED_DIMS = range(6, 129)
+_CONTROLLED_POWER = 4
+_WORTH_CONTROLLING = 1 << 17
+
+
+def plan_control(
+    control: Control | Literal["auto"] | None,
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    score: Score,
+    sampler: Sampler,
+    layout: Layout,
+    adaptive: bool,
+) -> Control | None:
+    """The control variate to use: what was asked for, where it can do something, or the library's choice.
+
+    By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
+    torch's) nobody wants the gradient of, where it takes a small part of the time.
+    """
+    if control is None or not is_fitted(layout):
+        return None
+    if (isinstance(control, Gaussian) or control == "auto") and (score.breaks_ties or x.dim == 1):
+        return None
+    if control != "auto":
+        return control
+    inputs = (x.points, y.points, x.weights, y.weights)
+    kind = library(x.points)
+    if (
+        adaptive
+        or type(sampler) in _NEVER_CONTROLLED
+        or x.dim not in _CONTROLLED_DIMS
+        or p > _CONTROLLED_POWER
+        or layout.n_directions * (x.n + y.n) * math.prod(shared_batch(x, y)) < _WORTH_CONTROLLING
+        or 2 * x.dim > min(layout.n_directions, x.n + y.n)
+        or not (kind == "numpy" or is_bridged(x.points))
+        or (kind == "torch" and any(wants_gradients(*inputs)))
+    ):
+        return None
+    return Gaussian()
+
+
 def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
     """Estimate what is requested; the clouds were divided by `scale`."""
     inputs = (x.points, y.points, x.weights, y.weights)
@@ -152,6 +201,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+        raw = found.get("raw", scores)
         layout = _used(request.layout, scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
     if unit is not None:
@@ -159,7 +209,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     converged = None
     if request.adaptive:
         statistics = with_variance(block_statistics(scores, layout), variance)
-        converged = _meets_tolerance(request, subject, statistics, scores, layout, unit)
+        converged = _meets_tolerance(request, subject, statistics, raw, layout, unit)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -177,7 +227,9 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         _variance=variance,
         _looks=len(request.looks),
         _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
+        control=request.control,
         _scores=scores,
+        _raw=raw,
         _subject=None if is_traced(*inputs) else subject,
     )
 
@@ -229,12 +281,15 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     parts: list[Scored] = []
     totals: tuple[Array, ...] = ()
     done = 0
-    known = None if request.control is None else request.control.mean(x, y, request.p)
-    if known is not None and any(wanted):
-        raise ValueError(
-            "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
-            "`jax.lax.stop_gradient`)."
-        )
+    control, known = request.control, None
+    if control is not None:
+        if any(wanted):
+            raise ValueError(
+                "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
+                "`jax.lax.stop_gradient`)."
+            )
+        control = control.fitted(x, y, stream, request.layout.n_directions)
+        known = control.mean(x, y, request.p)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         passes = Passes(
             score=request.score,
@@ -248,19 +303,20 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             memory=request.memory,
             workers=request.workers,
             advance=advance,
-            control=request.control,
+            control=control,
             steady=request.steady,
         )
         for units in request.looks:
             parts.append(passes.run(done, units))
             done = units
             used = request.layout.first(units)
-            scores, variance = _corrected(parts, known, used)
+            raw = concat_rows([part.costs for part in parts])
+            scores, variance = _corrected(raw, parts, known, used)
             if units < request.layout.n_units and _meets_tolerance(
                 request,
                 _subject(request, x, y),
                 with_variance(block_statistics(scores, used), variance),
-                scores,
+                raw,
                 used,
             ):
                 break
@@ -280,6 +336,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         found["exponent"] = exponent
     if known is not None:
         found["variance"] = xp.zeros_like(value) + variance
+        found["raw"] = raw
     return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
 
 
@@ -287,12 +344,11 @@ def _names_of_found(request: Request) -> list[str]:
     """What :func:`_run` gives besides the value, in its order."""
     names = ["scores"]
     names += [] if request.fit else ["exponent"]
-    return names if request.control is None else [*names, "variance"]
+    return names if request.control is None else [*names, "variance", "raw"]
 
 
-def _corrected(parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
+def _corrected(scores: Array, parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
     """All scores so far, less what a control explains, and what its uncertain mean adds to their variance."""
-    scores = concat_rows([part.costs for part in parts])
     if known is None:
         return Corrected(scores, None)
     return correct(scores, concat_rows([part.controls for part in parts]), known, layout)

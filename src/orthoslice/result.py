@@ -24,6 +24,7 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, statistics, with_variance
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled, times_two_to
+from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
@@ -87,6 +88,8 @@ class Estimate:
         How many directions were used, in how many independent blocks.
     directions, seed
         ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
+    control
+        The control variate that was used, or None.
     converged
         Whether the tolerance is met, by an interval that can be trusted; None where none was asked for.
 
@@ -106,6 +109,7 @@ class Estimate:
     directions: Sampler
     seed: int | None
     converged: bool | None
+    control: Control | None
     _value: Array
     _layout: Layout
     _scale: float
@@ -114,6 +118,8 @@ class Estimate:
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+    _raw: Array | None = None
+    """Scores before a control variate changed them; the same without one."""
     _subject: Subject | None = None
     _exponent: Array | None = None
     """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
@@ -137,7 +143,7 @@ class Estimate:
         """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
         if self._subject is None or is_traced(self._value):
             return None
-        return self._subject.doubts(self._scores, self._statistics, self._layout, self._looks, self._exponent)
+        return self._subject.doubts(self._raw, self._statistics, self._layout, self._looks, self._exponent)
 
     @property
     def trusted(self) -> Any:
@@ -160,7 +166,10 @@ class Estimate:
 
     @property
     def scores(self) -> Array | None:
-        """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
+        """The score of every direction, `(n_directions, ...)`; None once it went through a pytree.
+
+        Their mean is `value`: where a control variate was used, it has been taken off.
+        """
         return None if self._scores is None else rescaled(self._scores, self._scale, self.p)
 
     @property
@@ -260,6 +269,7 @@ _NOT_STATIC = (
     "_exponent",
     "_scale",
     "_scores",
+    "_raw",
     "_subject",
     "_variance",
     "seed",

@@ -1,6 +1,6 @@
 """The only place that names array libraries: namespaces, random streams, operations, gradients."""
 
-from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable
+from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable, wants_gradients
 from orthoslice.arrays.namespace import (
     Array,
     DType,
@@ -28,15 +28,28 @@ from orthoslice.arrays.operations import (
     at_rank,
     call_on_host,
     concat_rows,
+    erf,
     lexsort_rows,
     map_sum,
     scatter_add,
 )
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.arrays.stream import DIRECTIONS, LABELS, PRICES, STEPS, TREES, Stream, normals, signs, threefry
+from orthoslice.arrays.stream import (
+    CONTROLS,
+    DIRECTIONS,
+    LABELS,
+    PRICES,
+    STEPS,
+    TREES,
+    Stream,
+    normals,
+    signs,
+    threefry,
+)
 
 __all__ = [
+    "CONTROLS",
     "DIRECTIONS",
     "LABELS",
     "PRICES",
@@ -59,6 +72,7 @@ __all__ = [
     "detach",
     "device",
     "differentiable",
+    "erf",
     "full_precision",
     "is_bridged",
     "is_captured",
@@ -78,6 +92,7 @@ __all__ = [
     "stream_index",
     "threefry",
     "to_numpy",
+    "wants_gradients",
     "wide_float",
     "wide_int",
 ]

@@ -81,7 +81,7 @@ class SlicedWassersteinLoss(Loss):
         super().__init__(n_directions, p, directions, target, distance, seed, memory, Sliced())
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
-        return sliced_wasserstein(x, y, **options)
+        return sliced_wasserstein(x, y, control=None, **options)
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         if max(x.shape[:1] + y.shape[:1], default=0) > LONGEST_CUDA_ROW:
@@ -149,7 +149,7 @@ class ProjectedWassersteinLoss(Loss):
         self.cost = cost
 
     def _estimate(self, x: Any, y: Any, **options: Any) -> Estimate:
-        return projected_wasserstein(x, y, cost=self.cost, **options)
+        return projected_wasserstein(x, y, cost=self.cost, control=None, **options)
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         if self.cost != "exact":

@@ -1,0 +1,187 @@
+"""Means and covariances of clouds, and what the mean direction costs between Gaussians that have them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.arrays import Array, erf, namespace, wide_float
+from orthoslice.cloud import Cloud
+from orthoslice.spheres import mean_power
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+# Coordinates that are widened and multiplied at a time: a cloud is never copied.
+_PIECE_ITEMS = 1 << 18
+
+# Directions that are drawn at a time for the mean over all of them.
+_PIECE_ROWS = 1 << 12
+
+# Nodes of the quadrature over the normal distribution, for powers without a closed form.
+_NODES = 32
+
+# Beyond so many deviations a normal variable does not change sign.
+_CERTAIN = 30.0
+
+
+class Moments(NamedTuple):
+    """How far apart the means of two clouds are, `(..., dim)`, and their covariances, `(..., dim, dim)`."""
+
+    gap: Array
+    x: Array
+    y: Array
+
+
+def moments_of(x: Cloud, y: Cloud) -> Moments:
+    """The first two moments of both clouds, in the widest type at hand."""
+    (mean_x, cov_x), (mean_y, cov_y) = (_mean_and_covariance(c) for c in (x, y))
+    return Moments(mean_x - mean_y, cov_x, cov_y)
+
+
+def _mean_and_covariance(cloud: Cloud) -> tuple[Array, Array]:
+    xp, points = namespace(cloud.points), cloud.points
+    wide = wide_float(points)
+    step = cloud.n
+    if isinstance(points, np.ndarray):
+        step = max(1, _PIECE_ITEMS * cloud.n // points.size)
+    # Sums of squares about a point of the cloud, not about a distant origin, keep their digits.
+    origin = xp.astype(xp.asarray(points[..., :1, :]), wide)
+    total: Any = 0.0
+    square: Any = 0.0
+    for first in range(0, cloud.n, step):
+        rows = slice(first, first + step)
+        part = xp.astype(xp.asarray(points[..., rows, :]), wide) - origin
+        weights = None if cloud.weights is None else xp.astype(cloud.weights[..., rows], wide)[..., None]
+        shared = part / cloud.n if weights is None else weights * part
+        total = total + xp.sum(shared, axis=-2)
+        square = square + xp.matmul(xp.matrix_transpose(shared), part)
+    return origin[..., 0, :] + total, square - total[..., :, None] * total[..., None, :]
+
+
+def gaussian_cost(a: Array, u: Array, v: Array, p: float) -> Array:
+    """W_p^p of two normal distributions on a line: means `a` apart, variances `u` and `v`.
+
+    The coupling by order is linear, so the cost is E|a + b Z|^p with b the difference of the deviations and Z
+    standard normal. In closed form for p = 1 and p = 2. Other powers are the mean over 32 fixed nodes: what a
+    control variate needs is not this cost to the last digit, but the same function wherever it is asked for.
+    """
+    xp = namespace(a)
+    b = xp.sqrt(u) - xp.sqrt(v)
+    if p == 2:
+        return a * a + b * b
+    if p == 1:
+        size, spread = xp.abs(a), xp.abs(b)
+        divisor = xp.maximum(spread, size / _CERTAIN)
+        ratio = size / xp.where(divisor > 0, divisor, xp.ones_like(divisor))
+        tail = math.sqrt(2 / math.pi) * spread * xp.exp(-0.5 * ratio * ratio)
+        return tail + size * erf(math.sqrt(0.5) * ratio)
+    total = xp.zeros_like(a)
+    for node, weight in zip(*_normal_nodes(), strict=True):
+        total = total + weight * xp.abs(a + node * b) ** p
+    return total
+
+
+@functools.cache
+def _normal_nodes() -> tuple[list[float], list[float]]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    return nodes.tolist(), (weights / weights.sum()).tolist()
+
+
+def mean_gaussian_cost(gap: Table, cov_x: Table, cov_y: Table, rotation: Table, p: float, rows: int) -> Table:
+    """The mean of :func:`gaussian_cost` over all directions and the variance of that number, `(..., 2)`.
+
+    From `rows` directions: fixed ones, drawn once independently of each other, turned by a random `rotation`
+    `(dim, dim)`, which makes the answer unbiased. It would be too uncertain as it is. But the cost is nearly a
+    polynomial of three quadratic forms of the direction (the squared gap of the means, both variances), and the
+    mean over the sphere of their products is known. So only the difference from such a polynomial is averaged;
+    it is fitted on one half of the directions for use on the other, and the other way round.
+    """
+    batch = np.broadcast_shapes(gap.shape[:-1], cov_x.shape[:-2], cov_y.shape[:-2])
+    answer = np.empty((*batch, 2))
+    dim = gap.shape[-1]
+    for place in np.ndindex(*batch):
+        delta = np.broadcast_to(gap, (*batch, dim))[place].astype(np.float64)
+        forms = [np.broadcast_to(c, (*batch, dim, dim))[place].astype(np.float64) for c in (cov_x, cov_y)]
+        unit = (sum(float(np.trace(c)) for c in forms) + float(delta @ delta)) / dim
+        if not unit > 0:
+            # Equal points, or input that is not sound.
+            answer[place] = 0.0 * unit
+            continue
+        delta, forms = delta / math.sqrt(unit), [c / unit for c in forms]
+        mean, variance = _controlled_mean(delta, forms[0], forms[1], rotation.astype(np.float64), p, rows)
+        answer[place] = mean * unit ** (p / 2), variance * unit**p
+    return answer
+
+
+def _controlled_mean(
+    delta: Table, cov_x: Table, cov_y: Table, rotation: Table, p: float, rows: int
+) -> tuple[float, float]:
+    turned, *forms = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
+    pieces = [
+        _on_directions(turned, forms[0], forms[1], _fixed_directions(len(delta), k))
+        for k in range(-(-rows // _PIECE_ROWS))
+    ]
+    a, u, v = (np.concatenate(part)[:rows] for part in zip(*pieces, strict=True))
+    costs = gaussian_cost(a, u, v, p)
+    away = _features(a, u, v, p) - _feature_means(delta, cov_x, cov_y, p)
+    away /= np.maximum(np.sqrt((away * away).mean(axis=0)), np.finfo(np.float64).tiny)
+    half = rows // 2
+    means, variances = [], []
+    for fit, use in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+        centred = away[fit] - away[fit].mean(axis=0)
+        gram, moment = centred.T @ centred, centred.T @ costs[fit]
+        left = costs[use] - away[use] @ (np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ moment)
+        means.append(left.mean())
+        variances.append(left.var() / len(left))
+    return float(np.mean(means)), float(np.sum(variances)) / 4
+
+
+def _on_directions(delta: Table, cov_x: Table, cov_y: Table, theta: Table) -> tuple[Table, Table, Table]:
+    """Gaps of the means and variances of both clouds on rows `theta`, each `(slices,)`."""
+    u, v = (np.maximum(np.vecdot(theta @ c, theta), 0.0) for c in (cov_x, cov_y))
+    return theta @ delta, u, v
+
+
+@functools.lru_cache(maxsize=8)
+def _fixed_directions(dim: int, piece: int) -> Table:
+    rows = np.random.default_rng([dim, piece]).standard_normal((_PIECE_ROWS, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows.flags.writeable = False
+    return rows
+
+
+def _features(a: Table, u: Table, v: Table, p: float) -> Table:
+    """Functions of a direction like the cost, whose means are known, `(slices, features)`."""
+    forms = (a * a, u, v)
+    columns = [*forms, *(forms[i] * forms[j] for i in range(3) for j in range(i, 3))]
+    if p != 2:
+        power = np.abs(a) ** p
+        columns += [power, power * u, power * v]
+    return np.stack(columns, axis=1)
+
+
+def _feature_means(delta: Table, cov_x: Table, cov_y: Table, p: float) -> Table:
+    """Their means over the sphere, `(features,)`.
+
+    E theta'A theta = tr A / d, and for a product of two forms (tr A tr B + 2 tr AB) / (d (d + 2)). A power of a
+    coordinate with a form: split the direction into its part along the mean gap and the rest, which is uniform.
+    """
+    dim, squared = len(delta), float(delta @ delta)
+    forms = (np.outer(delta, delta), cov_x, cov_y)
+    traces = [float(np.trace(c)) for c in forms]
+    means = [t / dim for t in traces]
+    for i in range(3):
+        for j in range(i, 3):
+            both = traces[i] * traces[j] + 2 * float((forms[i] * forms[j]).sum())
+            means.append(both / (dim * (dim + 2)))
+    if p != 2:
+        low, high = mean_power(dim, p), mean_power(dim, p + 2)
+        means.append(low * squared ** (p / 2))
+        for c, trace in zip((cov_x, cov_y), traces[1:], strict=True):
+            along = float(delta @ c @ delta) / squared if squared > 0 else 0.0
+            across = (trace - along) / max(dim - 1, 1)
+            means.append(squared ** (p / 2) * (along * high + across * (low - high)))
+    return np.array(means)
