@@ -17,10 +17,8 @@ from orthoslice.arrays import (
     call_on_host,
     device,
     namespace,
-    normals,
     wide_float,
 )
-from orthoslice.arrays.operations import orthonormal_rows
 from orthoslice.blocks import Layout, unit_means
 from orthoslice.cloud import Cloud
 from orthoslice.directions.base import DenseDirections, Directions, take_rows
@@ -34,8 +32,8 @@ _FEWEST_ROWS = 16
 # Slopes over fewer unit means are worse than those over single directions; this many more are as good as them.
 _UNITS_FOR_SLOPES = 8
 
-# Directions from which the mean of a Gaussian control is found: so many for each that is scored, then at least
-# and at most so many.
+# Directions from which the mean of a Gaussian control is found: at most so many for each that is scored, but in
+# all at least and at most so many.
 _MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, 1 << 10, 1 << 16
 
 
@@ -99,11 +97,10 @@ class Gaussian(Control):
         return self.fitted(x, y, fixed, 0).mean(x, y, p)
 
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
-        rows = min(max(_MEAN_ROWS * n_directions, _FEWEST_FOR_MEAN), _MOST_FOR_MEAN)
-        xp = namespace(stream.high)
-        key = stream.fold(xp.zeros((1,), dtype=xp.int32, device=device(stream.high)), CONTROLS)
-        rotation = orthonormal_rows(normals(key, x.dim, x.dim, wide_float(stream.high)))[0, ...]
-        return _FittedGaussian(moments_of(x, y), rotation, rows)
+        # They shall take no more than a small part of what it takes to project the points.
+        rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
+        rows = min(max(rows, _FEWEST_FOR_MEAN), _MOST_FOR_MEAN)
+        return _FittedGaussian(moments_of(x, y), stream.fold(0, CONTROLS), rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +108,7 @@ class _FittedGaussian(Control):
     """:class:`Gaussian` for clouds with these moments, and its mean from so many directions."""
 
     moments: Moments
-    rotation: Array | None = None
+    key: Stream | None = None
     rows: int = 0
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, directions: Directions, rows: slice | Array) -> Array:
@@ -130,11 +127,11 @@ class _FittedGaussian(Control):
         return costs if factor == 1 else factor * costs
 
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
-        assert self.rotation is not None
+        assert self.key is not None
         batch = np.broadcast_shapes(*(tuple(c.points.shape[:-2]) for c in (x, y)))
         find = functools.partial(mean_gaussian_cost, p=p, rows=self.rows)
         dtype = np.float64 if wide_float(x.points) == namespace(x.points).float64 else np.float32
-        found = call_on_host(find, (*batch, 2), dtype, *self.moments, self.rotation)
+        found = call_on_host(find, (*batch, 2), dtype, *self.moments, *self.key)
         return KnownMean(found[..., 0], found[..., 1])
 
 

@@ -135,7 +135,7 @@ def _plan_layout(
 
 # The dimensions and the largest power for which the library chooses a control variate by itself, and how many
 # projections must be sorted before the control takes a small part of the time.
-_CONTROLLED_DIMS = range(6, 129)
+_CONTROLLED_DIMS = range(8, 129)
 _CONTROLLED_POWER = 4
 _WORTH_CONTROLLING = 1 << 17
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import Array, erf, namespace, wide_float
+from orthoslice.arrays import Array, erf, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.spheres import mean_power
 
@@ -23,6 +23,9 @@ _PIECE_ROWS = 1 << 12
 # Nodes of the quadrature over the normal distribution, for powers without a closed form.
 _NODES = 32
 
+# Features may depend on each other, in two dimensions say: this keeps their equations solvable.
+_RIDGE = 1e-11
+
 # Beyond so many deviations a normal variable does not change sign.
 _CERTAIN = 30.0
 
@@ -36,28 +39,33 @@ class Moments(NamedTuple):
 
 
 def moments_of(x: Cloud, y: Cloud) -> Moments:
-    """The first two moments of both clouds, in the widest type at hand."""
+    """The first two moments of both clouds, in their type: what a control is made of need not be exact."""
     (mean_x, cov_x), (mean_y, cov_y) = (_mean_and_covariance(c) for c in (x, y))
     return Moments(mean_x - mean_y, cov_x, cov_y)
 
 
 def _mean_and_covariance(cloud: Cloud) -> tuple[Array, Array]:
     xp, points = namespace(cloud.points), cloud.points
-    wide = wide_float(points)
     step = cloud.n
     if isinstance(points, np.ndarray):
         step = max(1, _PIECE_ITEMS * cloud.n // points.size)
     # Sums of squares about a point of the cloud, not about a distant origin, keep their digits.
-    origin = xp.astype(xp.asarray(points[..., :1, :]), wide)
+    origin = xp.asarray(points[..., :1, :])
     total: Any = 0.0
     square: Any = 0.0
     for first in range(0, cloud.n, step):
         rows = slice(first, first + step)
-        part = xp.astype(xp.asarray(points[..., rows, :]), wide) - origin
-        weights = None if cloud.weights is None else xp.astype(cloud.weights[..., rows], wide)[..., None]
-        shared = part / cloud.n if weights is None else weights * part
-        total = total + xp.sum(shared, axis=-2)
-        square = square + xp.matmul(xp.matrix_transpose(shared), part)
+        part = xp.asarray(points[..., rows, :]) - origin
+        if cloud.weights is None:
+            total = total + xp.sum(part, axis=-2) / cloud.n
+        else:
+            share = xp.sqrt(xp.astype(cloud.weights[..., rows], part.dtype))[..., None]
+            part = share * part
+            total = total + xp.sum(share * part, axis=-2)
+        # A matrix with its own transpose: BLAS does half of the work then.
+        square = square + xp.matmul(xp.matrix_transpose(part), part)
+    if cloud.weights is None:
+        square = square / cloud.n
     return origin[..., 0, :] + total, square - total[..., :, None] * total[..., None, :]
 
 
@@ -90,18 +98,21 @@ def _normal_nodes() -> tuple[list[float], list[float]]:
     return nodes.tolist(), (weights / weights.sum()).tolist()
 
 
-def mean_gaussian_cost(gap: Table, cov_x: Table, cov_y: Table, rotation: Table, p: float, rows: int) -> Table:
+def mean_gaussian_cost(
+    gap: Table, cov_x: Table, cov_y: Table, high: Table, low: Table, p: float, rows: int
+) -> Table:
     """The mean of :func:`gaussian_cost` over all directions and the variance of that number, `(..., 2)`.
 
-    From `rows` directions: fixed ones, drawn once independently of each other, turned by a random `rotation`
-    `(dim, dim)`, which makes the answer unbiased. It would be too uncertain as it is. But the cost is nearly a
-    polynomial of three quadratic forms of the direction (the squared gap of the means, both variances), and the
-    mean over the sphere of their products is known. So only the difference from such a polynomial is averaged;
-    it is fitted on one half of the directions for use on the other, and the other way round.
+    From `rows` directions: fixed ones, drawn once independently of each other, turned by a random rotation for
+    the key `high, low`, which makes the answer unbiased. It would be too uncertain as it is. But the cost is
+    nearly a polynomial of three quadratic forms of the direction (the squared gap of the means, both
+    variances), and the means over the sphere of their products are known. So only the difference from such a
+    polynomial is averaged; it is fitted on one half of the directions for use on the other, and vice versa.
     """
     batch = np.broadcast_shapes(gap.shape[:-1], cov_x.shape[:-2], cov_y.shape[:-2])
     answer = np.empty((*batch, 2))
     dim = gap.shape[-1]
+    rotation = _random_rotation(dim, high, low)
     for place in np.ndindex(*batch):
         delta = np.broadcast_to(gap, (*batch, dim))[place].astype(np.float64)
         forms = [np.broadcast_to(c, (*batch, dim, dim))[place].astype(np.float64) for c in (cov_x, cov_y)]
@@ -116,27 +127,43 @@ def mean_gaussian_cost(gap: Table, cov_x: Table, cov_y: Table, rotation: Table, 
     return answer
 
 
+def _random_rotation(dim: int, high: Table, low: Table) -> Table:
+    words = np.concatenate([high, low]).astype(np.int64) & 0xFFFFFFFF
+    q, r = np.linalg.qr(np.random.default_rng(words).standard_normal((dim, dim)))
+    # QR alone is not Haar: LAPACK's sign convention biases the columns.
+    rotation: Table = q * np.sign(np.diagonal(r))
+    return rotation
+
+
 def _controlled_mean(
     delta: Table, cov_x: Table, cov_y: Table, rotation: Table, p: float, rows: int
 ) -> tuple[float, float]:
     turned, *forms = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
     pieces = [
-        _on_directions(turned, forms[0], forms[1], _fixed_directions(len(delta), k))
-        for k in range(-(-rows // _PIECE_ROWS))
+        _on_directions(turned, forms[0], forms[1], _fixed_directions(len(delta), first)[: rows - first])
+        for first in range(0, rows, _PIECE_ROWS)
     ]
-    a, u, v = (np.concatenate(part)[:rows] for part in zip(*pieces, strict=True))
+    a, u, v = pieces[0] if len(pieces) == 1 else (np.concatenate(part) for part in zip(*pieces, strict=True))
     costs = gaussian_cost(a, u, v, p)
     away = _features(a, u, v, p) - _feature_means(delta, cov_x, cov_y, p)
-    away /= np.maximum(np.sqrt((away * away).mean(axis=0)), np.finfo(np.float64).tiny)
     half = rows // 2
     means, variances = [], []
     for fit, use in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-        centred = away[fit] - away[fit].mean(axis=0)
-        gram, moment = centred.T @ centred, centred.T @ costs[fit]
-        left = costs[use] - away[use] @ (np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ moment)
+        left = costs[use] - away[use] @ _slopes(away[fit], costs[fit])
         means.append(left.mean())
         variances.append(left.var() / len(left))
     return float(np.mean(means)), float(np.sum(variances)) / 4
+
+
+def _slopes(features: Table, costs: Table) -> Table:
+    """Least squares with an intercept. Any slopes are right in the mean, so a hair of ridge does no harm."""
+    centred = features - features.mean(axis=0)
+    gram = centred.T @ centred
+    size = np.sqrt(np.diagonal(gram))
+    size = np.where(size > 0, size, 1.0)
+    gram = gram / (size * size[:, None]) + _RIDGE * np.eye(len(size))
+    slopes: Table = np.linalg.solve(gram, centred.T @ costs / size) / size
+    return slopes
 
 
 def _on_directions(delta: Table, cov_x: Table, cov_y: Table, theta: Table) -> tuple[Table, Table, Table]:
@@ -146,8 +173,8 @@ def _on_directions(delta: Table, cov_x: Table, cov_y: Table, theta: Table) -> tu
 
 
 @functools.lru_cache(maxsize=8)
-def _fixed_directions(dim: int, piece: int) -> Table:
-    rows = np.random.default_rng([dim, piece]).standard_normal((_PIECE_ROWS, dim))
+def _fixed_directions(dim: int, first: int) -> Table:
+    rows = np.random.default_rng([dim, first]).standard_normal((_PIECE_ROWS, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows.flags.writeable = False
     return rows

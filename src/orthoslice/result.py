@@ -70,7 +70,8 @@ class Subject:
         longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))
         table = unit * to_numpy(scores).astype(np.float64)
         sliced = not self.score.breaks_ties
-        return doubts(self.x, self.y, self.p, table, longer, sliced=sliced, exact_moments=self.is_basis)
+        value = unit * to_numpy(found.mean).astype(np.float64)
+        return doubts(self.x, self.y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
