@@ -5,6 +5,7 @@ from __future__ import annotations
 from orthoslice.arrays import Stream, normals, signs
 from orthoslice.blocks import Run
 from orthoslice.directions.base import DenseDirections, Directions, Sample, Sampler
+from orthoslice.directions.equispaced import Equispaced
 from orthoslice.directions.function import from_function
 from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
@@ -17,6 +18,7 @@ __all__ = [
     "IID",
     "DenseDirections",
     "Directions",
+    "Equispaced",
     "Given",
     "HadamardRademacher",
     "Orthogonal",
@@ -36,8 +38,9 @@ NAMED: dict[str, Sampler] = {
     IID.name: IID(),
     Orthogonal.name: Orthogonal(),
     HadamardRademacher.name: HadamardRademacher(),
+    Equispaced.name: Equispaced(),
 }
 """What the names accepted by ``directions=`` stand for."""
 
-OWN: frozenset[type[Sampler]] = frozenset({IID, Given, HadamardRademacher, Orthogonal, Stratified})
+OWN: frozenset[type[Sampler]] = frozenset({IID, Equispaced, Given, HadamardRademacher, Orthogonal, Stratified})
 """Samplers that keep what they promise, as tests show; others are looked at before they are used."""
