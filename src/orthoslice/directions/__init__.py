@@ -11,7 +11,8 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
-from orthoslice.directions.point_set import PointSet
+from orthoslice.directions.point_set import PointSet, Replicated
+from orthoslice.directions.sobol import Sobol
 from orthoslice.directions.stratified import Stratified
 
 __all__ = [
@@ -23,9 +24,11 @@ __all__ = [
     "HadamardRademacher",
     "Orthogonal",
     "PointSet",
+    "Replicated",
     "Run",
     "Sample",
     "Sampler",
+    "Sobol",
     "Stratified",
     "Stream",
     "from_function",
@@ -39,6 +42,7 @@ NAMED: dict[str, Sampler] = {
     Orthogonal.name: Orthogonal(),
     HadamardRademacher.name: HadamardRademacher(),
     Equispaced.name: Equispaced(),
+    Sobol.name: Sobol(),
 }
 """What the names accepted by ``directions=`` stand for."""
 
