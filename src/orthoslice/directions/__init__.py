@@ -10,6 +10,7 @@ from orthoslice.directions.function import from_function
 from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
+from orthoslice.directions.optimized import Optimized
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.directions.point_set import PointSet, Replicated
 from orthoslice.directions.sobol import Sobol
@@ -22,6 +23,7 @@ __all__ = [
     "Equispaced",
     "Given",
     "HadamardRademacher",
+    "Optimized",
     "Orthogonal",
     "PointSet",
     "Replicated",
@@ -43,6 +45,7 @@ NAMED: dict[str, Sampler] = {
     HadamardRademacher.name: HadamardRademacher(),
     Equispaced.name: Equispaced(),
     Sobol.name: Sobol(),
+    Optimized.name: Optimized(),
 }
 """What the names accepted by ``directions=`` stand for."""
 
