@@ -111,10 +111,11 @@ def plan_layout(
 def _plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
-    if n_directions is None or adaptive:
-        sampler, default = sampler.with_default_size(dim)
-        if n_directions is None:
-            n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
+    if adaptive and not isinstance(sampler, Given):
+        sampler = sampler.for_tolerance(dim)
+        n_directions = DEFAULT_CAP if n_directions is None else n_directions
+    if n_directions is None:
+        sampler, n_directions = sampler.with_default_size(dim)
     layout = layout_of(check_sampler(sampler, n_directions, dim))
     rows = layout.longest_block
     unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
