@@ -10,6 +10,7 @@ from orthoslice.directions.function import from_function
 from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
+from orthoslice.directions.kerdock import Kerdock
 from orthoslice.directions.optimized import Optimized
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.directions.point_set import PointSet, Replicated
@@ -23,6 +24,7 @@ __all__ = [
     "Equispaced",
     "Given",
     "HadamardRademacher",
+    "Kerdock",
     "Optimized",
     "Orthogonal",
     "PointSet",
@@ -46,6 +48,7 @@ NAMED: dict[str, Sampler] = {
     Equispaced.name: Equispaced(),
     Sobol.name: Sobol(),
     Optimized.name: Optimized(),
+    Kerdock.name: Kerdock(),
 }
 """What the names accepted by ``directions=`` stand for."""
 

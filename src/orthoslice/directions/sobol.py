@@ -53,6 +53,7 @@ class Sobol(Replicated):
     """
 
     name: ClassVar[str] = "sobol"
+    extends: ClassVar[bool] = True
 
     def runs(self, n_directions: int, dim: int) -> tuple[Run, ...]:
         if dim > _MOST_DIMENSIONS:
