@@ -118,8 +118,9 @@ class _FittedGaussian(Control):
             theta = xp.astype(take_rows(directions.theta, rows), dtype)
         else:
             theta = directions.project(xp.eye(x.dim, dtype=dtype, device=device(x.points)), rows)
-        a = directions.project(gap[..., None, :], rows)[..., 0]
-        u, v = (_quadratic(directions.project(form, rows), theta) for form in forms)
+        dense = DenseDirections(theta)
+        a = dense.project(gap[..., None, :], slice(None))[..., 0]
+        u, v = (_quadratic(dense.project(form, slice(None)), theta) for form in forms)
         a, u, v = xp.broadcast_arrays(a, u, v)
         costs = gaussian_cost(a, u, v, p)
         # Costs are p-homogeneous like scores: rows that are shorter than 1 are made up for alike.
@@ -130,8 +131,7 @@ class _FittedGaussian(Control):
         assert self.key is not None
         batch = np.broadcast_shapes(*(tuple(c.points.shape[:-2]) for c in (x, y)))
         find = functools.partial(mean_gaussian_cost, p=p, rows=self.rows)
-        dtype = np.float64 if wide_float(x.points) == namespace(x.points).float64 else np.float32
-        found = call_on_host(find, (*batch, 2), dtype, *self.moments, *self.key)
+        found = call_on_host(find, (*batch, 2), wide_float(x.points), *self.moments, *self.key)
         return KnownMean(found[..., 0], found[..., 1])
 
 

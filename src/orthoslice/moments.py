@@ -20,6 +20,9 @@ _PIECE_ITEMS = 1 << 18
 # Directions that are drawn at a time for the mean over all of them.
 _PIECE_ROWS = 1 << 12
 
+# In higher dimensions these directions are drawn only once.
+_DRAWN_DIM = 16
+
 # Nodes of the quadrature over the normal distribution, for powers without a closed form.
 _NODES = 32
 
@@ -103,16 +106,16 @@ def mean_gaussian_cost(
 ) -> Table:
     """The mean of :func:`gaussian_cost` over all directions and the variance of that number, `(..., 2)`.
 
-    From `rows` directions: fixed ones, drawn once independently of each other, turned by a random rotation for
-    the key `high, low`, which makes the answer unbiased. It would be too uncertain as it is. But the cost is
-    nearly a polynomial of three quadratic forms of the direction (the squared gap of the means, both
-    variances), and the means over the sphere of their products are known. So only the difference from such a
-    polynomial is averaged; it is fitted on one half of the directions for use on the other, and vice versa.
+    From `rows` independent directions for the key `high, low`. Their mean would be too uncertain as it is. But
+    the cost is nearly a polynomial of three quadratic forms of the direction (the squared gap of the means,
+    both variances), and the means over the sphere of their products are known. So only the difference from such
+    a polynomial is averaged; it is fitted on one half of the directions for use on the other, and vice versa.
     """
     batch = np.broadcast_shapes(gap.shape[:-1], cov_x.shape[:-2], cov_y.shape[:-2])
     answer = np.empty((*batch, 2))
     dim = gap.shape[-1]
-    rotation = _random_rotation(dim, high, low)
+    words = np.concatenate([high, low]).astype(np.int64) & 0xFFFFFFFF
+    theta, rotation = _some_directions(np.random.default_rng(words), rows, dim)
     for place in np.ndindex(*batch):
         delta = np.broadcast_to(gap, (*batch, dim))[place].astype(np.float64)
         forms = [np.broadcast_to(c, (*batch, dim, dim))[place].astype(np.float64) for c in (cov_x, cov_y)]
@@ -122,31 +125,51 @@ def mean_gaussian_cost(
             answer[place] = 0.0 * unit
             continue
         delta, forms = delta / math.sqrt(unit), [c / unit for c in forms]
-        mean, variance = _controlled_mean(delta, forms[0], forms[1], rotation.astype(np.float64), p, rows)
+        mean, variance = _controlled_mean(delta, forms[0], forms[1], theta, rotation, p)
         answer[place] = mean * unit ** (p / 2), variance * unit**p
     return answer
 
 
-def _random_rotation(dim: int, high: Table, low: Table) -> Table:
-    words = np.concatenate([high, low]).astype(np.int64) & 0xFFFFFFFF
-    q, r = np.linalg.qr(np.random.default_rng(words).standard_normal((dim, dim)))
+def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[list[Table], Table | None]:
+    """Directions in pieces, each `(slices, dim)`, and what they are to be turned by, `(dim, dim)`, or None.
+
+    In high dimension it would take longer to draw them than to use them. There they are drawn once and turned
+    at random by one rotation for all, which makes every mean unbiased. Its variance rests on their having been
+    drawn independently: for those that were drawn it is another, but in high dimension hardly so.
+    """
+    starts = range(0, rows, _PIECE_ROWS)
+    if dim <= _DRAWN_DIM:
+        return [_unit(rng.standard_normal((min(_PIECE_ROWS, rows - k), dim))) for k in starts], None
+    q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     # QR alone is not Haar: LAPACK's sign convention biases the columns.
     rotation: Table = q * np.sign(np.diagonal(r))
-    return rotation
+    return [_fixed_directions(dim, k)[: rows - k] for k in starts], rotation
+
+
+def _unit(rows: Table) -> Table:
+    unit: Table = rows / np.sqrt(np.vecdot(rows, rows))[:, None]
+    return unit
+
+
+@functools.lru_cache(maxsize=8)
+def _fixed_directions(dim: int, first: int) -> Table:
+    rows = _unit(np.random.default_rng([dim, first]).standard_normal((_PIECE_ROWS, dim)))
+    rows.flags.writeable = False
+    return rows
 
 
 def _controlled_mean(
-    delta: Table, cov_x: Table, cov_y: Table, rotation: Table, p: float, rows: int
+    delta: Table, cov_x: Table, cov_y: Table, theta: list[Table], rotation: Table | None, p: float
 ) -> tuple[float, float]:
-    turned, *forms = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
-    pieces = [
-        _on_directions(turned, forms[0], forms[1], _fixed_directions(len(delta), first)[: rows - first])
-        for first in range(0, rows, _PIECE_ROWS)
-    ]
+    turned, form_x, form_y = delta, cov_x, cov_y
+    if rotation is not None:
+        # Turning the clouds is turning the directions.
+        turned, form_x, form_y = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
+    pieces = [_on_directions(turned, form_x, form_y, part) for part in theta]
     a, u, v = pieces[0] if len(pieces) == 1 else (np.concatenate(part) for part in zip(*pieces, strict=True))
     costs = gaussian_cost(a, u, v, p)
     away = _features(a, u, v, p) - _feature_means(delta, cov_x, cov_y, p)
-    half = rows // 2
+    half = len(costs) // 2
     means, variances = [], []
     for fit, use in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
         left = costs[use] - away[use] @ _slopes(away[fit], costs[fit])
@@ -170,14 +193,6 @@ def _on_directions(delta: Table, cov_x: Table, cov_y: Table, theta: Table) -> tu
     """Gaps of the means and variances of both clouds on rows `theta`, each `(slices,)`."""
     u, v = (np.maximum(np.vecdot(theta @ c, theta), 0.0) for c in (cov_x, cov_y))
     return theta @ delta, u, v
-
-
-@functools.lru_cache(maxsize=8)
-def _fixed_directions(dim: int, first: int) -> Table:
-    rows = np.random.default_rng([dim, first]).standard_normal((_PIECE_ROWS, dim))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    rows.flags.writeable = False
-    return rows
 
 
 def _features(a: Table, u: Table, v: Table, p: float) -> Table:
