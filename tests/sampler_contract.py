@@ -127,13 +127,13 @@ class PointSetContract(SamplerContract):
         assert (np.diff(sizes) <= 0).all()
 
     def test_default_size_has_eight_blocks(self) -> None:
-        """Four, for it is sets that err little; runs that stop at a tolerance have eight to begin with."""
+        """Four, for large sets err little; runs that stop at a tolerance have eight of those to begin with."""
         for dim in self.dims:
             sampler, n = self.sampler.with_default_size(dim)
             assert [run.n_blocks for run in sampler.runs(n, dim)] == [4]
             assert 128 <= n <= 8 * 128
             for_tolerance = sampler.for_tolerance(dim)
-            assert n // for_tolerance.block_rows(10**6, dim) == 8
+            assert for_tolerance.block_rows(10**6, dim) == sampler.block_rows(n, dim)
             assert for_tolerance.for_tolerance(dim) == for_tolerance
 
     def test_replicates(self) -> None:

@@ -14,7 +14,7 @@ from orthoslice.cloud import Cloud, as_array, host_clouds, on_host
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
-from orthoslice.directions import OWN, Given, Replicated, Sampler
+from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.distances import Options, estimate_distance
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.matching import match
@@ -118,6 +118,8 @@ def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[S
         return Given(theta=np.ones((1, 1))), 1, rng
     if isinstance(sampler, Given):
         return Given(theta=_unit(to_numpy(sampler.theta))), int(sampler.theta.shape[0]), rng
+    if isinstance(sampler, Auto):
+        return Orthogonal(), None, rng  # bases say the most
     if type(sampler) in OWN and not isinstance(sampler, Replicated):
         return sampler, None, rng
     sampler, count = sampler.with_default_size(dim) if count is None else (sampler, count)

@@ -21,13 +21,10 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout, unit_means
 from orthoslice.cloud import Cloud
+from orthoslice.controlled import is_fitted
 from orthoslice.directions.base import DenseDirections, Directions, take_rows
 from orthoslice.moments import Moments, gaussian_cost, mean_gaussian_cost, moments_of
 from orthoslice.spheres import mean_shortening
-
-# Fewer units, or directions, say too little of how scores and controls go together.
-_FEWEST_UNITS = 4
-_FEWEST_ROWS = 16
 
 # Slopes over fewer unit means are worse than those over single directions; this many more are as good as them.
 _UNITS_FOR_SLOPES = 8
@@ -152,11 +149,6 @@ class Corrected(NamedTuple):
 
     scores: Array
     variance: Array | float | None
-
-
-def is_fitted(layout: Layout) -> bool:
-    """Whether so many directions say how scores and controls go together."""
-    return layout.n_units >= _FEWEST_UNITS and layout.n_directions >= _FEWEST_ROWS
 
 
 def correct(scores: Array, controls: Array, known: KnownMean, layout: Layout) -> Corrected:

@@ -33,10 +33,12 @@ from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_a
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.conditioning import centred, scale_on_device
-from orthoslice.control import Control, Corrected, Gaussian, KnownMean, correct, is_fitted
+from orthoslice.control import Control, Corrected, Gaussian, KnownMean, correct
+from orthoslice.controlled import is_fitted, is_worthwhile
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
-from orthoslice.directions import IID, OWN, Given, Sampler, Stratified
+from orthoslice.directions import IID, OWN, Auto, Given, Sampler, Stratified
+from orthoslice.directions.auto import Kind
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
@@ -111,6 +113,9 @@ def plan_layout(
 def _plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
+    if isinstance(sampler, Auto):
+        kind: Kind = "projected" if score.breaks_ties else "sliced"
+        sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
     if adaptive and not isinstance(sampler, Given):
         sampler = sampler.for_tolerance(dim)
         n_directions = DEFAULT_CAP if n_directions is None else n_directions
@@ -134,13 +139,6 @@ def _plan_layout(
     return sampler, layout
 
 
-# The dimensions and the largest power for which the library chooses a control variate by itself, and how many
-# projections must be sorted before the control takes a small part of the time.
-_CONTROLLED_DIMS = range(8, 129)
-_CONTROLLED_POWER = 4
-_WORTH_CONTROLLING = 1 << 17
-
-
 def plan_control(
     control: Control | Literal["auto"] | None,
     x: Cloud,
@@ -162,17 +160,13 @@ def plan_control(
         return None
     if control != "auto":
         return control
-    inputs = (x.points, y.points, x.weights, y.weights)
-    kind = library(x.points)
+    kind, n_points = library(x.points), (x.n + y.n) * math.prod(shared_batch(x, y))
     if (
         adaptive
         or type(sampler) in _NEVER_CONTROLLED
-        or x.dim not in _CONTROLLED_DIMS
-        or p > _CONTROLLED_POWER
-        or layout.n_directions * (x.n + y.n) * math.prod(shared_batch(x, y)) < _WORTH_CONTROLLING
-        or 2 * x.dim > min(layout.n_directions, x.n + y.n)
+        or not is_worthwhile(x.dim, p, layout, n_points)
         or not (kind == "numpy" or is_bridged(x.points))
-        or (kind == "torch" and any(wants_gradients(*inputs)))
+        or (kind == "torch" and any(wants_gradients(x.points, y.points, x.weights, y.weights)))
     ):
         return None
     return Gaussian()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orthoslice.arrays import Stream, normals, signs
 from orthoslice.blocks import Run
+from orthoslice.directions.auto import Auto, Choice
 from orthoslice.directions.base import DenseDirections, Directions, Sample, Sampler
 from orthoslice.directions.equispaced import Equispaced
 from orthoslice.directions.function import from_function
@@ -19,6 +20,8 @@ from orthoslice.directions.stratified import Stratified
 
 __all__ = [
     "IID",
+    "Auto",
+    "Choice",
     "DenseDirections",
     "Directions",
     "Equispaced",

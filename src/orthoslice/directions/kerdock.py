@@ -47,7 +47,7 @@ class Kerdock(Replicated):
     -----
     The bases are a Kerdock set (Kerdock 1972; Calderbank, Cameron, Kantor and Seidel 1997): the identity, and
     the Hadamard matrix times diagonals of signs (-1)^Q_a. The quadratic forms Q_a, on the field of D / 2
-    elements and one more bit e, are ``Q_a(x, e) = sum_i Tr((a x)^(2^i + 1)) + e Tr(a x)`` with i from 1 to m - 1;
+    elements and one more bit e, are ``Q_a(x, e) = sum_i Tr((a x)^(2^i + 1)) + e Tr(a x)``, i from 1 to m - 1;
     any two differ by a form of full rank.
 
     Examples
@@ -96,7 +96,7 @@ class Kerdock(Replicated):
     def for_tolerance(self, dim: int) -> Self:
         if self.block_size is not None:
             return self
-        return replace(self, block_size=self._whole_bases(default_rows(dim), dim))
+        return replace(self, block_size=self._whole_bases(2 * default_rows(dim), dim))
 
     def _whole_bases(self, rows: int, dim: int) -> int:
         """So many rows, as far as there are, and more to fill bases, unless that takes too many."""

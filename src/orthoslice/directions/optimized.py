@@ -20,8 +20,8 @@ Points: TypeAlias = np.ndarray[Any, Any]
 # Part of the names of files: another recipe is another set.
 _VERSION = 1
 
-# Rows of a set: one of 1,024 takes a third of a second to make, and time grows with the square.
-_MOST_ROWS = 1024
+LARGEST_SET = 1024
+"""Rows of a set: as many take half a second to make, and time grows with the square."""
 
 # Pairs that may be looked at, over all iterations, and how many iterations that makes at most and at least.
 _PAIRS = 1.5e7
@@ -71,11 +71,11 @@ class Optimized(PointSet):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block_size is not None and self.block_size > _MOST_ROWS:
-            raise ValueError(f"`block_size` must be at most {_MOST_ROWS}; got {self.block_size}.")
+        if self.block_size is not None and self.block_size > LARGEST_SET:
+            raise ValueError(f"`block_size` must be at most {LARGEST_SET}; got {self.block_size}.")
 
     def _n_sets(self, n_directions: int, dim: int) -> int:
-        return max(super()._n_sets(n_directions, dim), -(-n_directions // _MOST_ROWS))
+        return max(super()._n_sets(n_directions, dim), -(-n_directions // LARGEST_SET))
 
     def points(self, rows: int, dim: int) -> Points:
         return _spread_out(rows, dim).copy()

@@ -55,8 +55,8 @@ class Replicated(Sampler):
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
     def for_tolerance(self, dim: int) -> Self:
-        """Sets of one size, as many as it takes."""
-        return self if self.block_size is not None else replace(self, block_size=default_rows(dim))
+        """Sets of one size, that of four of them where no number is asked for, and as many as it takes."""
+        return self if self.block_size is not None else replace(self, block_size=2 * default_rows(dim))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

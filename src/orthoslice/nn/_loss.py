@@ -14,8 +14,9 @@ import torch
 
 from orthoslice.arrays import STEPS, Stream, is_captured
 from orthoslice.arrays.autodiff import wants_gradients
+from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
-from orthoslice.directions import Given
+from orthoslice.directions import Given, Sampler
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks, has_kernels
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import cuda_refusal
@@ -268,8 +269,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             directions: Any = given_directions
             slices = 0 if self.theta is None else self.theta.shape[0]
             if self._sampler is not None:
-                count, dim = self.n_directions, x.shape[1]
-                sampler, layout = plan_layout(self._sampler, count, dim, self._score, self.p, adaptive=False)
+                dim = x.shape[1]
+                sampler, layout = self._plan_directions(self._sampler, dim)
                 stream, size = self._key(None)[0], (layout.n_blocks, layout.longest_block, dim, torch.float32)
                 blocks, slices = Blocks(sampler, stream, 0, *size, step=self.step), layout.n_directions
                 directions = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, slices)
@@ -283,6 +284,10 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             plan = None if run is None else Plan(x.dtype == y.dtype == torch.float32, directions, run)
         self._plans[shape] = plan
         return plan
+
+    def _plan_directions(self, sampler: Sampler, dim: int) -> tuple[Sampler, Layout]:
+        """What draws the directions for clouds of this dimension, and their blocks."""
+        return plan_layout(sampler, self.n_directions, dim, self._score, self.p, adaptive=False)
 
     def _drawn_ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
         """Directions of several steps at once, shared by all plans that draw alike."""
@@ -299,8 +304,6 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _whole_step_refusal(self, x: Any, y: Any) -> str | None:
         """Why the kernels for a whole step cannot be used, or None if they can."""
-        if not (self._sampler is None or has_kernels(self._sampler)):
-            return "it takes independent, orthogonal or given directions"
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
             return "it takes two clouds of points"
         if self.theta is not None and (self.theta.ndim != 2 or self.theta.shape[1] != x.shape[1]):
@@ -311,7 +314,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return "it takes single and half precision"
         if not x.device == y.device == self.step.device:
             return "it takes clouds on the device of the loss"
-        return cuda_refusal(self.step, dtype="int64")
+        refusal = cuda_refusal(self.step, dtype="int64")
+        if refusal is not None or self._sampler is None:
+            return refusal
+        is_drawn = has_kernels(self._plan_directions(self._sampler, x.shape[1])[0])
+        return None if is_drawn else "it takes independent, orthogonal or given directions"
 
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
