@@ -144,5 +144,5 @@ def smoke_problems() -> list[Problem]:
     return [
         Problem("shown", "Gaussians M=10", 2, 8, functools.partial(gaussians, 10, 2), 2),
         Problem("shapes", "two noisy tori", 3, 12, functools.partial(tori, n=20)),
-        Problem("gaussians", "Gaussians M=10", 16, 64, functools.partial(gaussians, 10, 16)),
+        Problem("gaussians", "Gaussians M=10", 4, 16, functools.partial(gaussians, 10, 4)),
     ]
