@@ -14,6 +14,9 @@ from benchmarks.variance.problems import SHOWN_SETS
 
 Cell: TypeAlias = tuple[Any, ...]
 
+# Fewer data sets do not show how they differ.
+_ENOUGH_SETS = 5
+
 
 class Ratio(NamedTuple):
     """The squared error of a method over that of as many iid directions, and its standard error."""
@@ -79,10 +82,12 @@ def ratios_of(methods: dict[str, Row]) -> dict[str, Ratio]:
 
 
 class Median(NamedTuple):
-    """Over the data sets of a problem, with a standard error."""
+    """Over the data sets of a problem, with a standard error and a 95% interval."""
 
     value: float
     stderr: float
+    low: float
+    high: float
     seconds: float
     n_sets: int
 
@@ -102,14 +107,22 @@ def medians(rows: Iterable[Row]) -> dict[Cell, dict[str, Median]]:
 
 def _median(found: Sequence[Ratio]) -> Median:
     values = np.array([ratio.value for ratio in found])
-    seconds = float(np.median([ratio.seconds for ratio in found]))
-    if len(found) < 3:
-        noise = math.sqrt(sum(ratio.stderr**2 for ratio in found)) / len(found)
-        return Median(float(np.median(values)), noise, seconds, len(found))
-    # Data sets and directions drawn anew both move the median: resampling the sets takes in both.
+    errors = np.array([ratio.stderr for ratio in found])
+    # Data sets and directions drawn anew both move the median. Ratios are positive: their errors are factors.
     rng = np.random.default_rng(0)
-    resampled = np.median(rng.choice(values, size=(2000, len(values))), axis=1)
-    return Median(float(np.median(values)), float(resampled.std()), seconds, len(found))
+    chosen = rng.integers(len(values), size=(2000, len(values)))
+    factors = errors / np.where(values > 0, values, 1.0)
+    if len(values) < _ENOUGH_SETS:
+        noise = np.exp(rng.standard_normal(chosen.shape) * np.log1p(factors)[chosen])
+        resampled = np.median(values[chosen] * noise, axis=1)
+    else:
+        # Sets differ by more than that, and what they differ by includes it.
+        resampled = np.median(values[chosen], axis=1)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    seconds = float(np.median([ratio.seconds for ratio in found]))
+    return Median(
+        float(np.median(values)), float(resampled.std()), float(low), float(high), seconds, len(values)
+    )
 
 
 ASKED = {
@@ -138,14 +151,21 @@ def evaluate(rows: Sequence[Row]) -> list[Target]:
             if ours is None:
                 targets.append(Target(what, f">= {least:g}x", "not run", None))
                 continue
-            gain, error = times(ours)
-            text = f"{gain:.3g}x +- {error:.1g}"
+            text = gain_text(ours)
             if name.startswith(("Gaussians", "two")) and ours.n_sets < SHOWN_SETS:
-                text += f" ({ours.n_sets} of {SHOWN_SETS} data sets)"
-            targets.append(Target(what, f">= {least:g}x", text, gain + 2 * error >= least))
+                text += f", {ours.n_sets} of {SHOWN_SETS} data sets"
+            if 1 / ours.value < least <= 1 / ours.low:
+                text += ", within noise"
+            targets.append(Target(what, f">= {least:g}x", text, 1 / ours.low >= least))
     return targets
 
 
-def times(found: Median) -> tuple[float, float]:
-    """How many times less error than iid, and the standard error of that."""
-    return 1 / found.value, found.stderr / found.value**2
+def gain_text(found: Median) -> str:
+    """How many times less error than iid, and its 95% interval."""
+    if not found.low > 0:
+        return "exact"
+    return f"{_short(1 / found.value)}x ({_short(1 / found.high)} to {_short(1 / found.low)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 100 else f"{value:,.0f}" if value < 1e4 else f"{round(value, -2):,.0f}"

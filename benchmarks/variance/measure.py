@@ -109,8 +109,6 @@ def _rows(
 def _repeat(method: Method, case: Case, effort: Effort) -> Row:
     values: list[float] = []
     scores: list[float] = []
-    if not method.random:
-        effort = Effort(0.0, 1, 1)
     method.run(case, 0)  # what is compiled, loaded or made once does not count
     start = time.process_time()
     while len(values) < effort.least or (

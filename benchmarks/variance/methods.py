@@ -53,7 +53,6 @@ class Method:
     run: Callable[[Case, int], Any]
     takes: Callable[[Case], bool] = lambda case: True
     unbiased: bool = True
-    random: bool = True
     brief: bool = False
     """Whether it runs on every data set of a problem that has many."""
     draw: Callable[[int, int, int], Array] | None = None
@@ -85,7 +84,6 @@ def _peer(
     correct: Callable[[Array, Array, Array, Array], float] | None = None,
     *,
     unbiased: bool = True,
-    random: bool = True,
     takes: Callable[[Case], bool] = lambda case: True,
 ) -> Method:
     def run(case: Case, seed: int) -> float:
@@ -96,7 +94,7 @@ def _peer(
         return correct(theta, np.asarray(est.scores), case.x, case.y)
 
     directions = draw if correct is None else None
-    return Method(name, False, run, takes, unbiased=unbiased, random=random, draw=directions)
+    return Method(name, False, run, takes, unbiased=unbiased, draw=directions)
 
 
 def _sliced(case: Case) -> bool:
@@ -135,11 +133,10 @@ METHODS: Sequence[Method] = (
     _ours("kerdock, 4 rotations + gaussian", Kerdock(), "gaussian", takes=lambda c: _sliced(c) and _kerdock(c)),
     _ours("auto, 1 replicate", Auto(replicates=1), "auto", brief=True),
     _ours("auto", Auto(), "auto", brief=True),
-    _peer("QMC (Sobol)", peers.plain_sobol, unbiased=False, random=False),
+    _peer("QMC (Sobol)", peers.plain_sobol),
     _peer("RQMC (scrambled Sobol)", peers.sobol),
     _peer("UnifOrtho", peers.orthogonal),
-    _peer("spiral", peers.spiral, unbiased=False, random=False, takes=_in_space),
-    _peer("spiral, rotated", peers.turned_spiral, takes=_in_space),
+    _peer("spiral", peers.spiral, takes=_in_space),
     _peer("lower control (Nguyen, Ho)", peers.iid, peers.lower, unbiased=False, takes=_sliced),
     _peer("upper control (Nguyen, Ho)", peers.iid, peers.upper, unbiased=False, takes=_sliced),
     _peer(

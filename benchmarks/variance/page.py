@@ -19,8 +19,8 @@ from benchmarks.variance.analysis import (
     Median,
     by_cell,
     evaluate,
+    gain_text,
     medians,
-    times,
     truth_of,
 )
 from benchmarks.variance.measure import EXACT, Row
@@ -91,9 +91,9 @@ def page_text(rows: Sequence[Row], found: Mapping[Cell, Mapping[str, Median]]) -
         "![squared error against the dimension](variance_dimension.png)",
         "## Targets",
         targets_table(evaluate(rows)),
-        "Medians over 20 data sets (digits are one data set). The truth is exact in the plane, and elsewhere "
-        "the mean over all repetitions of the unbiased method that varies least, whose own squared error is "
-        "therefore that of the best method divided by its repetitions: at most "
+        "Medians over 20 data sets (digits are one data set), with 95% intervals. The truth is exact in the "
+        "plane, and elsewhere the mean over all repetitions of the unbiased method that varies least. Its own "
+        "squared error is that of the best method divided by its repetitions: at most "
         f"{_worst_truth(rows):.1%} of the least error shown in any cell.",
         _shown_table(found),
         "## The choice of `auto`",
@@ -187,7 +187,10 @@ def _shown_table(found: Mapping[Cell, Mapping[str, Median]]) -> str:
         line = [_title(head)]
         for names in ([CHOSEN], ["auto"], OURS, PEERS):
             best = [_least(methods, names) for methods in cells]
-            line.append(" / ".join("-" if b is None else _times_text(b, named=len(names) > 1) for b in best))
+            texts = (
+                "-" if b is None else gain_text(b[1]) + (f" {b[0]}" if len(names) > 1 else "") for b in best
+            )
+            line.append(" / ".join(texts))
         lines.append(line)
     return table(
         ["p = 1 / p = 2", CHOSEN, "auto (4 rotations or more)", "best of ours", "best of the peers"], lines
@@ -197,14 +200,6 @@ def _shown_table(found: Mapping[Cell, Mapping[str, Median]]) -> str:
 def _least(methods: Mapping[str, Median], names: Sequence[str]) -> tuple[str, Median] | None:
     there = [(name, methods[name]) for name in names if name in methods]
     return min(there, key=lambda pair: pair[1].value) if there else None
-
-
-def _times_text(best: tuple[str, Median], *, named: bool) -> str:
-    if not best[1].value > 0:
-        return "exact" + (f" ({best[0]})" if named else "")
-    gain, error = times(best[1])
-    digits = max(0, 1 - math.floor(math.log10(gain)))
-    return f"{gain:.{digits}f}x +- {error:.{digits}f}" + (f" ({best[0]})" if named else "")
 
 
 def _auto_text(found: Mapping[Cell, Mapping[str, Median]]) -> list[str]:
@@ -262,7 +257,8 @@ def dimension_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
         axis.set_title(f"SW$_{p}$ of two samples of one Gaussian, 1,000 points each")
         axis.set_xlabel("dimension $d$ (log); directions $N = 4d$")
     axes[0].set_ylabel("squared error relative to iid directions")
-    axes[1].legend(loc="lower right", fontsize=8)
+    if axes[1].get_legend_handles_labels()[0]:
+        axes[1].legend(loc="lower right", fontsize=8)
     return figure
 
 
@@ -345,5 +341,6 @@ def gradient_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
         axis.set_xticks(range(len(heads)), [f"{h[1]}\nd={h[2]}" for h in heads], fontsize=7, rotation=20)
         axis.set_title(f"gradient of {score}$_2^2$ by the points")
     axes[0].set_ylabel("squared error relative to iid directions")
-    axes[0].legend(loc="lower left", fontsize=8)
+    if axes[0].get_legend_handles_labels()[0]:
+        axes[0].legend(loc="lower left", fontsize=8)
     return figure

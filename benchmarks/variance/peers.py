@@ -1,8 +1,9 @@
 """Other people's estimators, written from their papers.
 
 - Quasi-Monte Carlo (Nguyen, Bariletto and Ho, "Quasi-Monte Carlo for 3D sliced Wasserstein", 2024): Sobol's
-  points made Gaussian and of length 1, as they are or scrambled; and in space the generalised spiral, as it is
-  (POT's development branch has that) or under a random rotation.
+  points made Gaussian and of length 1, as they are or scrambled; and in space the generalised spiral, which
+  POT's development branch has. What is not random errs by an amount that depends on how the clouds happen to
+  lie, so its squared error is the mean over random rotations of them. Turning the directions is the same.
 - Orthogonal blocks (the paper; POT's development branch calls them UnifOrtho).
 - Control variates of Nguyen and Ho ("Sliced Wasserstein estimation with control variates", 2024): the squared
   gap of the means along a direction (lower), and with both variances added (upper); one factor, fitted on the
@@ -42,12 +43,13 @@ def sobol(n: int, dim: int, seed: int) -> Array:
 
 
 def plain_sobol(n: int, dim: int, seed: int) -> Array:
-    """Sobol's points as they are, without the corner and the middle of the cube, which have no direction."""
-    return _plain_sobol(n, dim)
+    """Sobol's points as they are, turned."""
+    return _plain_sobol(n, dim) @ _rotation(np.random.default_rng(seed), dim)
 
 
 @functools.lru_cache(maxsize=4)
 def _plain_sobol(n: int, dim: int) -> Array:
+    """Without the corner and the middle of the cube, which have no direction."""
     engine = qmc.Sobol(dim, scramble=False)
     engine.fast_forward(2)
     return _from_cube(engine, n)
@@ -61,15 +63,12 @@ def _from_cube(engine: qmc.Sobol, n: int) -> Array:
 
 
 def spiral(n: int, dim: int, seed: int) -> Array:
-    """The generalised spiral in space: no randomness."""
+    """The generalised spiral in space, turned."""
     height = np.linspace(-1, 1, n)
     across = np.sqrt(1 - height**2)
     angle = 1.8 * math.sqrt(n) * height
-    return np.stack([across * np.sin(angle), across * np.cos(angle), height], axis=1)
-
-
-def turned_spiral(n: int, dim: int, seed: int) -> Array:
-    return spiral(n, dim, seed) @ _rotation(np.random.default_rng(seed), 3)
+    rows = np.stack([across * np.sin(angle), across * np.cos(angle), height], axis=1)
+    return rows @ _rotation(np.random.default_rng(seed), 3)
 
 
 def lower(theta: Array, scores: Array, x: Array, y: Array) -> float:

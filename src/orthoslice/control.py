@@ -30,8 +30,8 @@ from orthoslice.spheres import mean_shortening
 _UNITS_FOR_SLOPES = 8
 
 # Directions from which the mean of a Gaussian control is found: at most so many for each that is scored, but in
-# all at least and at most so many.
-_MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, 1 << 10, 1 << 16
+# all at least 32 for each dimension, within these limits, and at most so many.
+_MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, (1 << 10, 1 << 11), 1 << 16
 
 
 class KnownMean(NamedTuple):
@@ -96,7 +96,8 @@ class Gaussian(Control):
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
         # They shall take no more than a small part of what it takes to project the points.
         rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
-        rows = min(max(rows, _FEWEST_FOR_MEAN), _MOST_FOR_MEAN)
+        least, enough = _FEWEST_FOR_MEAN
+        rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
         return _FittedGaussian(moments_of(x, y), stream.fold(0, CONTROLS), rows)
 
 
