@@ -226,7 +226,7 @@ def test_what_auto_chooses(rng: np.random.Generator) -> None:
     assert control(x, y, n_directions=48, control="gaussian") is None
     assert control(x[:, :2], y[:, :2], n_directions=1000) is None
     assert control(x[:50], y[:50]) is None
-    assert control(x, y, rtol=0.5) is None
+    assert control(x, y, rtol=0.5) == Gaussian()
     assert control(x[:, :1], y[:, :1], control="gaussian") is None
     assert control(x, y, directions=osl.directions.Orthogonal().sample(128, 16, rng=0).theta) is None
 

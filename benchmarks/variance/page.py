@@ -36,7 +36,7 @@ DRAWN = {
     "equispaced": ("#009e73", "D"),
     "optimized": ("#009e73", "^"),
     "kerdock": ("#cc79a7", "v"),
-    "auto, 1 replicate": ("#000000", "*"),
+    "auto, 1 replicate": ("#000000", "o"),
     "RQMC (scrambled Sobol)": ("#e69f00", "x"),
     "upper control (Nguyen, Ho)": ("#999999", "+"),
     "harmonics (Leluc et al.)": ("#d55e00", "1"),
@@ -264,25 +264,38 @@ def dimension_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
 
 def _lines(axis: Axes, cells: Sequence[tuple[int, Mapping[str, Median]]]) -> None:
     axis.axhline(1, color="#d55e00", linewidth=1)
-    for name, (colour, marker) in DRAWN.items():
-        points = [(dim, m[name]) for dim, m in cells if name in m and m[name].value > 0]
-        if points:
-            axis.errorbar(
-                [dim for dim, _ in points],
-                [one.value for _, one in points],
-                yerr=[one.stderr for _, one in points],
-                color=colour,
-                marker=marker,
-                linestyle="--" if name in PEERS else "-",
-                linewidth=1,
-                markersize=10 if marker == "*" else 5,
-                label=name,
-            )
+    for name in DRAWN:
+        _draw(axis, name, [(dim, m[name]) for dim, m in cells if name in m], line=True)
     axis.set_xscale("log")
     axis.set_yscale("log")
     ticks = [dim for dim, _ in cells]
     axis.set_xticks(ticks, [str(dim) for dim in ticks])
     axis.minorticks_off()
+
+
+def _draw(axis: Axes, name: str, points: Sequence[tuple[float, Median]], *, line: bool) -> None:
+    """One method, with 95% intervals; what `auto` takes is a ring around it."""
+    points = [(place, one) for place, one in points if one.value > 0]
+    if not points:
+        return
+    colour, marker = DRAWN[name]
+    ring = name == CHOSEN
+    values = [one.value for _, one in points]
+    down, up = [one.value - one.low for _, one in points], [one.high - one.value for _, one in points]
+    style = "none" if ring or not line else "--" if name in PEERS else "-"
+    axis.errorbar(
+        [place for place, _ in points],
+        values,
+        yerr=None if ring else [[max(d, 0.0) for d in down], [max(u, 0.0) for u in up]],
+        color=colour,
+        marker=marker,
+        markerfacecolor="none" if ring else colour,
+        markersize=12 if ring else 5,
+        linestyle=style,
+        linewidth=1,
+        elinewidth=0.7,
+        label=f"what auto takes ({name.split(', ')[1]})" if ring else name,
+    )
 
 
 def data_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
@@ -309,8 +322,11 @@ def data_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
         axis.grid(axis="y", color="#eeeeee")
         axis.set_title(f"{head[1]}\n$d={head[2]}$, $N={head[3]}$", fontsize=9)
     axes[0].set_yticks(range(len(names)), names)
-    axes[0].legend(loc="lower left", fontsize=8)
-    figure.supxlabel("squared error relative to iid directions (log); names from QMC on are peers' methods")
+    for label in axes[0].get_yticklabels():
+        if label.get_text() in PEERS:
+            label.set_color("#888888")
+    axes[-1].legend(loc="lower left", fontsize=8)
+    figure.supxlabel("squared error relative to iid directions (log); in grey: peers' methods", fontsize=9)
     return figure
 
 
@@ -320,22 +336,13 @@ def gradient_figure(found: Mapping[Cell, Mapping[str, Median]]) -> Figure:
     axes = figure.subplots(1, 2, sharey=True)
     for axis, score in zip(axes, ("SW", "PW"), strict=True):
         heads = list(dict.fromkeys(cell[:5] for cell in found if cell[0] == "gradients" and cell[4] == score))
-        for name, (colour, marker) in DRAWN.items():
+        for name in DRAWN:
             points = [
                 (place, found[(*head, 2)][name])
                 for place, head in enumerate(heads)
                 if name in found.get((*head, 2), {})
             ]
-            if points:
-                axis.errorbar(
-                    [place for place, _ in points],
-                    [one.value for _, one in points],
-                    yerr=[one.stderr for _, one in points],
-                    color=colour,
-                    marker=marker,
-                    linestyle="none",
-                    label=name,
-                )
+            _draw(axis, name, points, line=False)
         axis.axhline(1, color="#d55e00", linewidth=1)
         axis.set_yscale("log")
         axis.set_xticks(range(len(heads)), [f"{h[1]}\nd={h[2]}" for h in heads], fontsize=7, rotation=20)

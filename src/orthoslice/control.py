@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +60,8 @@ class Control(abc.ABC):
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
         """The control to use for these clouds: itself, unless something is worked out once for all directions.
 
-        What is drawn for that must come from the stream, and not serve a purpose that it has already.
+        What is drawn for that must come from the stream, and not serve a purpose that it has already. What it
+        gave is asked again whenever there are more directions, and then only for a better mean.
         """
         return self
 
@@ -94,11 +95,7 @@ class Gaussian(Control):
         return self.fitted(x, y, fixed, 0).mean(x, y, p)
 
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
-        # They shall take no more than a small part of what it takes to project the points.
-        rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
-        least, enough = _FEWEST_FOR_MEAN
-        rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
-        return _FittedGaussian(moments_of(x, y), stream.fold(0, CONTROLS), rows)
+        return _FittedGaussian(moments_of(x, y)).fitted(x, y, stream, n_directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +121,13 @@ class _FittedGaussian(Control):
         # Costs are p-homogeneous like scores: rows that are shorter than 1 are made up for alike.
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         return costs if factor == 1 else factor * costs
+
+    def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
+        # They shall take no more than a small part of what it takes to project the points.
+        rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
+        least, enough = _FEWEST_FOR_MEAN
+        rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
+        return replace(self, key=stream.fold(0, CONTROLS), rows=rows)
 
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
         assert self.key is not None

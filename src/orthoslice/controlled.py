@@ -13,8 +13,8 @@ _FEWEST_ROWS = 16
 _DIMS = range(8, 129)
 _LARGEST_POWER = 4
 
-# Projections that must be sorted before the control takes no more than about as long as they.
-_FEWEST_PROJECTIONS = 1 << 16
+# Points in both clouds: fewer are scored in less time than the control takes.
+_FEWEST_POINTS = 256
 
 
 def is_fitted(layout: Layout) -> bool:
@@ -24,6 +24,6 @@ def is_fitted(layout: Layout) -> bool:
 
 def is_worthwhile(dim: int, p: float, layout: Layout, n_points: int | None = None) -> bool:
     """Whether sliced distances are better off with the Gaussian control; of so many points in all, if known."""
-    if dim not in _DIMS or p > _LARGEST_POWER or 2 * dim > layout.n_directions or not is_fitted(layout):
+    if dim not in _DIMS or p > _LARGEST_POWER or not is_fitted(layout):
         return False
-    return n_points is None or (n_points >= 2 * dim and layout.n_directions * n_points >= _FEWEST_PROJECTIONS)
+    return n_points is None or n_points >= max(_FEWEST_POINTS, 2 * dim)

@@ -71,8 +71,8 @@ def sliced_wasserstein(
         (:class:`orthoslice.control.Gaussian`), or a control variate of your own: less variance from the same
         directions, an unbiased value all the same, but no gradient. ``"auto"`` uses the Gaussian one where it
         helps at little cost: sliced distances in dimensions 8 to 128, of values in host memory (NumPy, torch)
-        that nobody wants the gradient of, from at least 4 independent blocks, not with ``"iid"`` or your own
-        directions and not with a tolerance. None is none. ``est.control`` says what was used.
+        that nobody wants the gradient of, with 256 points or more in all and at least 4 independent blocks, but
+        not with ``"iid"`` or your own directions. None is none. ``est.control`` says what was used.
     rng
         An integer, a NumPy ``SeedSequence`` or ``Generator``, a torch ``Generator`` or a JAX key. An integer
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
@@ -203,7 +203,7 @@ def estimate_distance(
     rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
     adaptive = not (rtol is None and atol is None)
     sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
-    control = plan_control(control, x, y, p, score, sampler, layout, adaptive)
+    control = plan_control(control, x, y, p, score, sampler, layout)
     request = Request(
         name=name,
         score=score,

@@ -147,12 +147,12 @@ def plan_control(
     score: Score,
     sampler: Sampler,
     layout: Layout,
-    adaptive: bool,
 ) -> Control | None:
     """The control variate to use: what was asked for, where it can do something, or the library's choice.
 
     By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
-    torch's) nobody wants the gradient of, where it takes a small part of the time.
+    torch's) nobody wants the gradient of. The choice must not depend on how many directions there are, beyond
+    the few that every run at a tolerance starts with: what such a run came to can then be repeated.
     """
     if control is None or not is_fitted(layout):
         return None
@@ -162,8 +162,7 @@ def plan_control(
         return control
     kind, n_points = library(x.points), (x.n + y.n) * math.prod(shared_batch(x, y))
     if (
-        adaptive
-        or type(sampler) in _NEVER_CONTROLLED
+        type(sampler) in _NEVER_CONTROLLED
         or not is_worthwhile(x.dim, p, layout, n_points)
         or not (kind == "numpy" or is_bridged(x.points))
         or (kind == "torch" and any(wants_gradients(x.points, y.points, x.weights, y.weights)))
@@ -283,8 +282,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
                 "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
                 "`jax.lax.stop_gradient`)."
             )
-        control = control.fitted(x, y, stream, request.layout.n_directions)
-        known = control.mean(x, y, request.p)
+        control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         passes = Passes(
             score=request.score,
@@ -306,6 +304,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             done = units
             used = request.layout.first(units)
             raw = concat_rows([part.costs for part in parts])
+            if control is not None:
+                known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
             scores, variance = _corrected(raw, parts, known, used)
             if units < request.layout.n_units and _meets_tolerance(
                 request,
