@@ -16,7 +16,8 @@ from orthoslice.directions import Auto, Equispaced, Kerdock, Optimized, Orthogon
     ("dim", "n", "sampler"),
     [
         (1, 8, Orthogonal()),
-        (2, 8, Equispaced()),
+        (2, 8, Orthogonal()),
+        (2, 24, Equispaced()),
         (2, None, Equispaced()),
         (3, 12, Orthogonal()),
         (3, 16, Optimized()),
@@ -31,6 +32,9 @@ from orthoslice.directions import Auto, Equispaced, Kerdock, Optimized, Orthogon
         (16, 4 * 500, Optimized()),
         (64, None, Orthogonal()),
         (64, 4 * 2112, Kerdock()),
+        (50, 4 * 2112, Kerdock()),
+        (50, 4 * 1000, Optimized()),
+        (30, 10**5, Optimized()),
         (64, 256, Orthogonal()),
         (64, 255, Orthogonal(block_size=63)),
         (64, 4 * 96, Orthogonal()),
@@ -64,9 +68,10 @@ def test_the_least_error(dim: int, n: int, sampler: Sampler) -> None:
 
 
 def test_projected() -> None:
-    for dim in (2, 3, 10):
+    """As for SW, in more sets."""
+    for dim, sampler in ((2, Equispaced()), (3, Optimized(replicates=8)), (10, Orthogonal())):
         choice = Auto().choose(dim, score="projected")
-        assert choice.sampler == Orthogonal()
+        assert choice.sampler == sampler
         assert f"PW in dimension {dim}" in choice.why
 
 
