@@ -132,9 +132,10 @@ class PointSetContract(SamplerContract):
             sampler, n = self.sampler.with_default_size(dim)
             assert [run.n_blocks for run in sampler.runs(n, dim)] == [self.sampler.replicates]
             assert 128 <= n <= 8 * 128
-            for_tolerance = sampler.for_tolerance(dim)
+            for_tolerance = sampler.for_tolerance(dim, 10**5)
             assert for_tolerance.block_rows(10**6, dim) == n // 4
-            assert for_tolerance.for_tolerance(dim) == for_tolerance
+            assert for_tolerance.for_tolerance(dim, 8) == for_tolerance
+            assert sampler.for_tolerance(dim, 80).block_rows(80, dim) == 10
 
     def test_replicates(self) -> None:
         dim = self.dims[0]

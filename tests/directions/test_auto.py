@@ -112,6 +112,25 @@ def test_tolerances(dim: int, rng: np.random.Generator) -> None:
         assert again.value == pytest.approx(est.value, rel=1e-13)
 
 
+def test_tolerances_with_few_directions(rng: np.random.Generator) -> None:
+    """Sets shrink so that there are 8 of them."""
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=(40, 3)) + 0.5
+    est = osl.sliced_wasserstein(x, y, directions=Auto(), rtol=1e-9, n_directions=101, rng=0)
+    assert (est.n_directions, est.n_blocks) == (101, 8)
+
+
+def test_pooled_prices_take_bases(rng: np.random.Generator) -> None:
+    """Blocks of one size, which price each other."""
+    x, y = rng.normal(size=(10, 3)), rng.normal(size=(10, 3))
+    for p in (1, 2):
+        ests = [
+            osl.projected_wasserstein(x, y, p, cost="pooled", directions=d, n_directions=50, rng=0)
+            for d in (Auto(), "orthogonal")
+        ]
+        assert ests[0].directions == Orthogonal()
+        assert ests[0].value == ests[1].value
+
+
 def test_as_a_sampler() -> None:
     """It samples what it would choose for SW."""
     for dim, n in ((2, 10), (3, 30), (16, 50)):

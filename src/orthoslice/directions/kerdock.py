@@ -12,7 +12,7 @@ from orthoslice.arrays import Array, DType, Stream, constant, namespace, normals
 from orthoslice.arrays.hadamard import walsh_hadamard
 from orthoslice.arrays.operations import orthonormal_rows
 from orthoslice.blocks import Run
-from orthoslice.directions.base import DenseDirections, Directions, default_rows
+from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Directions, default_rows
 from orthoslice.directions.point_set import Replicated
 
 # For m = 2, 3, 4, 5: polynomials over two elements, as bits, whose roots generate the field of 2^(2m - 1).
@@ -94,10 +94,11 @@ class Kerdock(Replicated):
         rows = self._whole_bases(-(-about // self.replicates), dim)
         return sampler, rows * max(self.replicates, -(-about // rows))
 
-    def for_tolerance(self, dim: int) -> Self:
+    def for_tolerance(self, dim: int, most: int) -> Self:
         if self.block_size is not None:
             return self
-        return replace(self, block_size=self._whole_bases(2 * default_rows(dim), dim))
+        rows = min(self._whole_bases(2 * default_rows(dim), dim), -(-most // DEFAULT_BLOCKS))
+        return replace(self, block_size=rows)
 
     def _whole_bases(self, rows: int, dim: int) -> int:
         """So many rows, as far as there are, and more to fill bases, unless that takes too many."""

@@ -54,9 +54,11 @@ class Replicated(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
-    def for_tolerance(self, dim: int) -> Self:
+    def for_tolerance(self, dim: int, most: int) -> Self:
         """Sets of one size, that of four of them where no number is asked for, and as many as it takes."""
-        return self if self.block_size is not None else replace(self, block_size=2 * default_rows(dim))
+        if self.block_size is not None:
+            return self
+        return replace(self, block_size=min(2 * default_rows(dim), -(-most // DEFAULT_BLOCKS)))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
