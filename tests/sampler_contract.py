@@ -141,6 +141,10 @@ class PointSetContract(SamplerContract):
         dim = self.dims[0]
         one = replace(self.sampler, replicates=1)
         assert one.sample(20, dim, rng=0).block.tolist() == [0] * 20
+        x = np.random.default_rng(0).normal(size=(9, dim))
+        est = osl.sliced_wasserstein(x, 2 * x, directions=one, n_directions=10, rng=0)
+        assert np.isnan(est.stderr)
+        assert "no error bar: all directions are one set; with `replicates=8`" in repr(est)
         with pytest.raises(ValueError, match="`replicates` must be at least 1; got 0"):
             replace(self.sampler, replicates=0)
         with pytest.raises(ValueError, match="`block_size` must be at least 1; got 0"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class Replicated(Sampler):
 
     replicates: int = 4
     block_size: int | None = None
+    why_no_error_bar: ClassVar[str] = (
+        "all directions are one set; with `replicates=8` independent ones share them, whose means tell it"
+    )
 
     def __post_init__(self) -> None:
         check_count("replicates", self.replicates)
