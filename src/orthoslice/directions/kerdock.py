@@ -12,13 +12,13 @@ from orthoslice.arrays import Array, DType, Stream, constant, namespace, normals
 from orthoslice.arrays.hadamard import walsh_hadamard
 from orthoslice.arrays.operations import orthonormal_rows
 from orthoslice.blocks import Run
-from orthoslice.directions.base import DenseDirections, Directions, default_rows
+from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Directions, default_rows
 from orthoslice.directions.point_set import Replicated
 
 # For m = 2, 3, 4, 5: polynomials over two elements, as bits, whose roots generate the field of 2^(2m - 1).
 _PRIMITIVE = {2: 0b1011, 3: 0b100101, 4: 0b10000011, 5: 0b1000010001}
 
-_MOST_DIMENSIONS = 1024
+MOST_DIMENSIONS = 1024
 
 # Numbers of rows that are formed at once, so that kernels for matrices can take them.
 _FORMED_AT_ONCE = 1 << 22
@@ -34,9 +34,10 @@ class Kerdock(Replicated):
     ``1 - 2 (k - 1) / D``. They are made of signs and Walsh-Hadamard transforms of a single rotation, so that
     many bases are drawn faster than as many orthogonal blocks.
 
-    Prefer it for SW where `dim` is 16, 64 or 256 and there are many directions: a good part of ``dim^2 / 2``.
-    With few bases it does what :class:`Orthogonal` does. A `dim` between is padded with zeros, and sliced
-    scores are divided by the mean shortening of the rows; far from a power of 4 that costs more than it gives.
+    Prefer it for SW in 33 to 64 dimensions, or 16, with many directions, a good part of ``D^2 / 2``: all 2,112
+    had .37 times the error of orthogonal blocks, in 50 dimensions as in 64. With few bases it does what
+    :class:`Orthogonal` does. A `dim` between powers of 4 is padded with zeros, and sliced scores are divided by
+    the mean shortening of the rows.
 
     Parameters
     ----------
@@ -62,9 +63,9 @@ class Kerdock(Replicated):
     extends: ClassVar[bool] = True
 
     def ambient_dim(self, dim: int) -> int:
-        if dim > _MOST_DIMENSIONS:
+        if dim > MOST_DIMENSIONS:
             raise ValueError(
-                f"Kerdock directions go up to {_MOST_DIMENSIONS:,} dimensions; got dim {dim}. Pass "
+                f"Kerdock directions go up to {MOST_DIMENSIONS:,} dimensions; got dim {dim}. Pass "
                 '`directions="orthogonal"`.'
             )
         return max(4, 1 << 2 * (((dim - 1).bit_length() + 1) // 2))
@@ -93,10 +94,11 @@ class Kerdock(Replicated):
         rows = self._whole_bases(-(-about // self.replicates), dim)
         return sampler, rows * max(self.replicates, -(-about // rows))
 
-    def for_tolerance(self, dim: int) -> Self:
+    def for_tolerance(self, dim: int, most: int) -> Self:
         if self.block_size is not None:
             return self
-        return replace(self, block_size=self._whole_bases(2 * default_rows(dim), dim))
+        rows = min(self._whole_bases(2 * default_rows(dim), dim), -(-most // DEFAULT_BLOCKS))
+        return replace(self, block_size=rows)
 
     def _whole_bases(self, rows: int, dim: int) -> int:
         """So many rows, as far as there are, and more to fill bases, unless that takes too many."""

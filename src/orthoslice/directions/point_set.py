@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class Replicated(Sampler):
 
     replicates: int = 4
     block_size: int | None = None
+    why_no_error_bar: ClassVar[str] = (
+        "all directions are one set; with `replicates=8` independent ones share them, whose means tell it"
+    )
 
     def __post_init__(self) -> None:
         check_count("replicates", self.replicates)
@@ -54,9 +57,11 @@ class Replicated(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
-    def for_tolerance(self, dim: int) -> Self:
+    def for_tolerance(self, dim: int, most: int) -> Self:
         """Sets of one size, that of four of them where no number is asked for, and as many as it takes."""
-        return self if self.block_size is not None else replace(self, block_size=2 * default_rows(dim))
+        if self.block_size is not None:
+            return self
+        return replace(self, block_size=min(2 * default_rows(dim), -(-most // DEFAULT_BLOCKS)))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
