@@ -185,15 +185,17 @@ def _fitted_elsewhere(f: Array, g: Array, mean_variance: Array | float, layout: 
     It is smaller where the mean of g is uncertain: with ever more directions that would be all the error left.
     """
     xp, units = namespace(f), layout.n_units
-    mf, mg = (a - xp.mean(a, axis=0, keepdims=True) for a in (unit_means(f, layout), unit_means(g, layout)))
+    f, g = (a - xp.mean(a, axis=0, keepdims=True) for a in (f, g))
+    means = unit_means(xp.stack([f, g, f * g, g * g], axis=-1), layout)
+    mf, mg = (means[..., k] - xp.mean(means[..., k], axis=0, keepdims=True) for k in (0, 1))
     factor, spread = _slopes_elsewhere(mf, mg, mf * mg, mg * mg, 1.0)
     if units < layout.n_directions:
         size = xp.asarray(layout.unit_rows, dtype=f.dtype, device=device(f))
         size = xp.reshape(size, (-1, *(1,) * (f.ndim - 1)))
-        f, g = (a - xp.mean(a, axis=0, keepdims=True) for a in (f, g))
-        sf, sg, sfg, sgg = (size * unit_means(a, layout) for a in (f, g, f * g, g * g))
+        sums = [size * means[..., k] for k in range(4)]
+        by_rows, _ = _slopes_elsewhere(sums[0], sums[1], sums[2], sums[3], size)
         trust = max(units - _UNITS_FOR_SLOPES, 0) / units
-        factor = trust * factor + (1 - trust) * _slopes_elsewhere(sf, sg, sfg, sgg, size)[0]
+        factor = trust * factor + (1 - trust) * by_rows
     # The variance of the mean of g over all units, from the others.
     own = spread / ((units - 2) * units)
     total = own + mean_variance

@@ -10,7 +10,7 @@ _FEWEST_ROWS = 16
 
 # In lower dimensions sets of directions do what a control would, in higher ones it takes too long; and large
 # powers are carried by a few directions, of which it knows nothing.
-_DIMS = range(8, 129)
+_DIMS = range(12, 129)
 _LARGEST_POWER = 4
 
 # Points in both clouds: fewer are scored in less time than the control takes.

@@ -70,7 +70,7 @@ def sliced_wasserstein(
         ``"gaussian"``, which takes off what the clouds' means and covariances explain
         (:class:`orthoslice.control.Gaussian`), or a control variate of your own: less variance from the same
         directions, an unbiased value all the same, but no gradient. ``"auto"`` uses the Gaussian one where it
-        helps at little cost: sliced distances in dimensions 8 to 128, of values in host memory (NumPy, torch)
+        helps at little cost: sliced distances in dimensions 12 to 128, of values in host memory (NumPy, torch)
         that nobody wants the gradient of, with 256 points or more in all and at least 4 independent blocks, but
         not with ``"iid"`` or your own directions. None is none. ``est.control`` says what was used.
     rng

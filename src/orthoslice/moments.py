@@ -21,7 +21,7 @@ _PIECE_ITEMS = 1 << 18
 _PIECE_ROWS = 1 << 12
 
 # In higher dimensions these directions are drawn only once.
-_DRAWN_DIM = 16
+_DRAWN_DIM = 7
 
 # Nodes of the quadrature over the normal distribution, for powers without a closed form.
 _NODES = 32
@@ -114,8 +114,9 @@ def mean_gaussian_cost(
     batch = np.broadcast_shapes(gap.shape[:-1], cov_x.shape[:-2], cov_y.shape[:-2])
     answer = np.empty((*batch, 2))
     dim = gap.shape[-1]
-    words = np.concatenate([high, low]).astype(np.int64) & 0xFFFFFFFF
-    theta, rotation = _some_directions(np.random.default_rng(words), rows, dim)
+    words = [int(word[0]) & 0xFFFFFFFF for word in (high, low)]
+    rng = np.random.Generator(np.random.Philox(key=words[0] << 32 | words[1]))
+    theta, rotation = _some_directions(rng, rows, dim)
     for place in np.ndindex(*batch):
         delta = np.broadcast_to(gap, (*batch, dim))[place].astype(np.float64)
         forms = [np.broadcast_to(c, (*batch, dim, dim))[place].astype(np.float64) for c in (cov_x, cov_y)]
@@ -173,19 +174,21 @@ def _controlled_mean(
     means, variances = [], []
     for fit, use in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
         left = costs[use] - away[use] @ _slopes(away[fit], costs[fit])
-        means.append(left.mean())
-        variances.append(left.var() / len(left))
-    return float(np.mean(means)), float(np.sum(variances)) / 4
+        mean, n = float(left.sum()) / len(left), len(left)
+        means.append(mean)
+        variances.append((float(left @ left) / n - mean * mean) / n)
+    return sum(means) / 2, sum(variances) / 4
 
 
 def _slopes(features: Table, costs: Table) -> Table:
     """Least squares with an intercept. Any slopes are right in the mean, so a hair of ridge does no harm."""
-    centred = features - features.mean(axis=0)
-    gram = centred.T @ centred
-    size = np.sqrt(np.diagonal(gram))
-    size = np.where(size > 0, size, 1.0)
-    gram = gram / (size * size[:, None]) + _RIDGE * np.eye(len(size))
-    slopes: Table = np.linalg.solve(gram, centred.T @ costs / size) / size
+    n, total = len(costs), features.sum(axis=0)
+    gram = features.T @ features - total[:, None] * (total / n)
+    moment = features.T @ costs - total * (costs.sum() / n)
+    size = np.sqrt(np.maximum(gram.diagonal(), np.finfo(np.float64).tiny))
+    gram /= size[:, None] * size
+    gram.flat[:: len(size) + 1] += _RIDGE
+    slopes: Table = np.linalg.solve(gram, moment / size) / size
     return slopes
 
 
