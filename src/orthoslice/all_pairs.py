@@ -147,9 +147,9 @@ def pairwise(
 ) -> Pairwise:
     """Distances between all pairs of many clouds, with error bars.
 
-    The same as :func:`sliced_wasserstein` of every pair with the same `rng`, to rounding, but each cloud is
-    projected and sorted once, and not once a pair. For clustering, embedding and nearest neighbours of
-    clouds: patients by their cells, texts by their words, batches by their rows.
+    The same as :func:`sliced_wasserstein` of every pair with ``control=None`` and the same `rng`, to rounding,
+    but each cloud is projected and sorted once, and not once a pair. For clustering, embedding and nearest
+    neighbours of clouds: patients by their cells, texts by their words, batches by their rows.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from orthoslice.options import (
     check_tolerance,
     check_workers,
 )
-from orthoslice.request import Request, plan_layout
+from orthoslice.request import Request, plan_control, plan_layout
 from orthoslice.result import Estimate
 from orthoslice.scores import COSTS, Score, Sliced
 
@@ -38,7 +38,7 @@ def sliced_wasserstein(
     n_directions: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    control: Control | Literal["auto"] | None = "auto",
+    control: Control | Literal["auto", "gaussian"] | None = "auto",
     rng: RNG = None,
     memory: int | str = "256MB",
     workers: int | None = None,
@@ -69,9 +69,12 @@ def sliced_wasserstein(
         Starts with 8 blocks and doubles; `n_directions` (100,000 by default) is then the most to draw, and
         `converged` tells whether that was enough. In high dimension each block has at most 128 rows.
     control
-        A control variate, such as an :class:`orthoslice.control.Control` of your own: less variance from the
-        same directions, but no gradient. ``"auto"`` lets the library choose; it chooses none yet, and None is
-        none for good.
+        ``"gaussian"``, which takes off what the clouds' means and covariances explain
+        (:class:`orthoslice.control.Gaussian`), or a control variate of your own: less variance from the same
+        directions, an unbiased value all the same, but no gradient. ``"auto"`` uses the Gaussian one where it
+        helps at little cost: sliced distances in dimensions 12 to 128, of values in host memory (NumPy, torch)
+        that nobody wants the gradient of, with 256 points or more in all and at least 4 independent blocks, but
+        not with ``"iid"`` or your own directions. None is none. ``est.control`` says what was used.
     rng
         An integer, a NumPy ``SeedSequence`` or ``Generator``, a torch ``Generator`` or a JAX key. An integer
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
@@ -116,7 +119,7 @@ def projected_wasserstein(
     n_directions: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    control: Control | Literal["auto"] | None = "auto",
+    control: Control | Literal["auto", "gaussian"] | None = "auto",
     rng: RNG = None,
     memory: int | str = "256MB",
     workers: int | None = None,
@@ -279,7 +282,9 @@ def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: O
     count = check_n_directions(given.n_directions, sampler)
     control = check_control(given.control)
     rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
-    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive=not (rtol is None and atol is None))
+    adaptive = not (rtol is None and atol is None)
+    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
+    control = plan_control(control, x, y, p, score, sampler, layout)
     return Request(
         name=name,
         score=score,
@@ -312,7 +317,7 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
 
     Scales that far apart are looked for only where powers were scaled or are high; elsewhere they fit.
     """
-    if not is_readable(answer._scores):
+    if not is_readable(answer._raw):
         return answer
     p, info = request.p, namespace(x.points).finfo(x.dtype)
     is_high = p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
@@ -343,4 +348,4 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
 
 
 def _means(answer: Estimate) -> Any:
-    return to_numpy(answer._scores).mean(axis=0)
+    return to_numpy(answer._raw).mean(axis=0)

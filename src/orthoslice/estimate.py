@@ -107,6 +107,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+        raw = found.get("raw", scores)
         layout = _layout_of_scored(request.layout, scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
     if unit is not None:
@@ -114,7 +115,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     converged = None
     if request.adaptive:
         statistics = with_variance(block_statistics(scores, layout), variance)
-        converged = _meets_tolerance(request, subject, statistics, scores, layout, unit)
+        converged = _meets_tolerance(request, subject, statistics, raw, layout, unit)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -132,7 +133,9 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         _variance=variance,
         _looks=len(request.looks),
         _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
+        control=request.control,
         _scores=scores,
+        _raw=raw,
         _subject=None if is_traced(*inputs) else subject,
     )
 
@@ -184,24 +187,29 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     parts: list[Scored] = []
     totals: tuple[Array, ...] = ()
     done = 0
-    known = None if request.control is None else request.control.mean(x, y, request.p)
-    if known is not None and any(wanted):
-        raise ValueError(
-            "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
-            "`jax.lax.stop_gradient`)."
-        )
+    control, known = request.control, None
+    if control is not None:
+        if any(wanted):
+            raise ValueError(
+                "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
+                "`jax.lax.stop_gradient`)."
+            )
+        control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
-        passes = Passes(request, x, y, stream, wanted, advance)
+        passes = Passes(replace(request, control=control), x, y, stream, wanted, advance)
         for units in request.looks:
             parts.append(passes.run(done, units))
             done = units
             used = request.layout.first(units)
-            scores, variance = _corrected(parts, known, used)
+            raw = concat_rows([part.costs for part in parts])
+            if control is not None:
+                known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
+            scores, variance = _corrected(raw, parts, known, used)
             if units < request.layout.n_units and _meets_tolerance(
                 request,
                 _subject(request, x, y),
                 with_variance(block_statistics(scores, used), variance),
-                scores,
+                raw,
                 used,
             ):
                 break
@@ -221,6 +229,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         found["exponent"] = exponent
     if known is not None:
         found["variance"] = xp.zeros_like(value) + variance
+        found["raw"] = raw
     return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
 
 
@@ -228,12 +237,11 @@ def _names_of_found(request: Request) -> list[str]:
     """What :func:`_run` gives besides the value, in its order."""
     names = ["scores"]
     names += [] if request.fit else ["exponent"]
-    return names if request.control is None else [*names, "variance"]
+    return names if request.control is None else [*names, "variance", "raw"]
 
 
-def _corrected(parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
+def _corrected(scores: Array, parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
     """All scores so far, less what a control explains, and what its uncertain mean adds to their variance."""
-    scores = concat_rows([part.costs for part in parts])
     if known is None:
         return Corrected(scores, None)
     return correct(scores, concat_rows([part.controls for part in parts]), known, layout)
