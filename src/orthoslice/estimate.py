@@ -40,7 +40,7 @@ from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
-from orthoslice.result import Estimate, Subject, register_estimates, root
+from orthoslice.result import Estimate, Subject, look_of, register_estimates, root
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
@@ -142,7 +142,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
 
 def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
-    return Subject(request.score, x, y, request.p, is_basis)
+    return Subject(request.score, x, y, request.p, is_basis, tuple(look_of(c.points) for c in (x, y)))
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:

@@ -75,6 +75,21 @@ class UntrustedWarning(UserWarning):
     """An interval was read that cannot be trusted; the message says why and what to ask for."""
 
 
+# Coordinates that are looked at to tell whether points were written to.
+_LOOKED_AT = 1 << 12
+
+
+def look_of(points: Array) -> Any:
+    """What changes when points are written to: torch counts writes; of NumPy's arrays, some of their rows."""
+    kind = library(points)
+    if kind == "torch":
+        return 0 if points.is_inference() else points._version
+    if kind != "numpy":
+        return None
+    rows = max(1, _LOOKED_AT // points.shape[-1])
+    return points[..., :: -(-points.shape[-2] // rows), :].tobytes()
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """What was estimated, for those who ask whether its interval can be trusted."""
@@ -85,6 +100,13 @@ class Subject:
     p: float
     is_basis: bool
     """Whether whole blocks are orthonormal bases."""
+    looks_of_points: tuple[Any, ...] = ()
+    """By which points that were written to since are known, as far as can be seen: see :func:`look_of`."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the points are those that the estimate was made from."""
+        return self.looks_of_points == tuple(look_of(c.points) for c in (self.x, self.y))
 
     def doubts(
         self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
@@ -172,7 +194,7 @@ class Estimate:
     @functools.cached_property
     def _doubts(self) -> Any:
         """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
-        if self._subject is None or is_traced(self._value):
+        if self._subject is None or is_traced(self._value) or not self._subject.is_intact:
             return None
         return self._subject.doubts(self._raw, self._statistics, self._layout, self._looks, self._exponent)
 
@@ -182,7 +204,8 @@ class Estimate:
 
         It cannot where directions that were not drawn may matter (nearly equal clouds, tight clusters far
         apart, high `p`, very few directions), and where there is no interval. None where nobody can tell: while
-        it is traced, and once an estimate went through a pytree. The value is unbiased all the same.
+        it is traced, once an estimate went through a pytree, and where the clouds were written to before this
+        was first read. The value is unbiased all the same.
         """
         if degrees_of_freedom(self._layout) == 0:
             return False if not self._value.ndim else np.zeros(self._value.shape, dtype=bool)
@@ -291,6 +314,8 @@ class Estimate:
         subject = self._subject
         if subject is None or is_traced(self._value):
             return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
+        if not subject.is_intact:
+            return "it takes the clouds, which were written to since"
         if subject.score.breaks_ties:
             return "it holds for the sliced distance"
         if self.p == 1:
