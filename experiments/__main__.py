@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from experiments import NAMES
+from experiments.data import MissingData
 
 if TYPE_CHECKING:
     from experiments.common import Outcome
@@ -49,7 +50,7 @@ def main(
         _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
     try:
         outcome = common.execute(name, folder, smoke=smoke)
-    except common.MissingExtra as error:
+    except (common.MissingExtra, MissingData) as error:
         _refuse(str(error))
     _report(outcome)
     if not all(claim.held for claim in outcome.claims):

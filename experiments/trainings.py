@@ -47,7 +47,7 @@ class Training(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     def finish(self, stem: Path) -> None:
-        """Called after the last unit, to leave files beside `stem`, whose name theirs begin with, if any."""
+        """Called at the end and at every stop, to leave files beside `stem`, whose name theirs begin with."""
         ...
 
 
@@ -292,6 +292,8 @@ class _Started:
             return
         import torch
 
+        if not self.is_finished:
+            self.training.finish(self.files.rows.with_name(self.job.name))
         with replacing(self.files.state) as partial:
             torch.save({"training": self.training.state_dict(), "n_units": len(self.rows)}, partial)
         self.saved_at, self.n_saved = time.monotonic(), len(self.rows)

@@ -34,13 +34,33 @@ COLUMNS = {
         *("data_set", "quantity", "exact", "paper", "difference", "agrees", "largest_move", "n_tried"),
         *table_2x2.COORDINATES,
     ],
+    "fig3_swae": [
+        *("data", "precision", "n_directions", "learning_rate", "estimator", "seed", "sweep"),
+        *(
+            "loss",
+            "reconstruction",
+            "penalty",
+            "step_ms",
+            "step_ms_stderr",
+            "distance_ms",
+            "distance_ms_stderr",
+        ),
+    ],
     "fig4_trust_region": [
         *("task", "method", "strength", "seed", "steps", "n_episodes", "mean_return"),
         *("sw", "pw", "kl", "shift", "std", "rollout_ms", "update_ms"),
     ],
+    "fig5_hidden_codes": [
+        *("kind", "learning_rate", "distance", "seed", "sweep", "loss", "reconstruction", "penalty"),
+        *("mean_radius", "radius_95", "share_outside", "w2", "w2_of_prior", "x", "y"),
+    ],
     "fig6_generators": [
         *("kind", "method", "p", "seed", "steps", "w2", "central_modes", "perimeter_modes"),
         *("central_share", "reach", "x", "y"),
+    ],
+    "swae_gradients": [
+        *("seed", "sweep", "of", "varies", "estimator", "n_directions", "n_repeats"),
+        *("variance", "variance_stderr", "squared_mean", "ms"),
     ],
     "match_quality": [
         *("problem", "n", "dim", "repeat", "least", "best_direction", "merged", "match", "seconds"),

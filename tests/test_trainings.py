@@ -104,14 +104,6 @@ def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
     assert len(trainings.collect_rows(walks(1), tmp_path)) == 2
 
 
-def test_processes_share_the_lanes(tmp_path: Path) -> None:
-    # A class of this file cannot be found by a child; the standard library's can.
-    jobs = [trainings.Job(f"{k}", {}, 1, functools.partial(print, k), lane=k) for k in range(2)]
-    for job in jobs:
-        trainings.write_rows(tmp_path / f"{job.name}.csv", [{"step": 1}])
-    assert trainings.train_all(jobs, tmp_path, n_jobs=2) == []
-
-
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     rows = [{"name": "a", "n": 3, "value": 0.25, "nothing": None}]
     trainings.write_rows(tmp_path / "rows.csv", rows)
