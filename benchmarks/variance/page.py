@@ -137,11 +137,11 @@ def number(value: float, stderr: float) -> str:
     """
     if not value > 0:
         return "0"
-    places = 1 - math.floor(math.log10(value))
+    places = max(1 - math.floor(math.log10(value)), 0)
     error = math.ceil(round(stderr * 10**places, 1))
     if value < 1e-3:
         return f"{value:.1e}({error})"
-    return f"{value:.{places if places > 0 else 0}f}({error})".replace("0.", ".", 1)
+    return f"{value:.{places}f}({error})".replace("0.", ".", 1)
 
 
 def _pair(found: Mapping[Cell, Mapping[str, Median]], head: Cell, name: str, timed: bool = False) -> str:
@@ -234,8 +234,8 @@ def _auto_text(found: Mapping[Cell, Mapping[str, Median]]) -> list[str]:
     text = (
         f"`{CHOSEN}` is within 1.5x of the best sampler with one set (within two standard errors) in {near} of "
         f"{len(cells)} cells ({near / len(cells):.0%}). "
-        f"A peer's method is ahead of it by more than two standard errors in {len(behind)} of them, where chance "
-        f"alone would make about {0.023 * len(cells):.0f}" + (":" if behind else ".")
+        f"A peer's method is ahead of it by more than two standard errors in {len(behind)} of them, where "
+        f"chance alone would make about {0.023 * len(cells):.0f}" + (":" if behind else ".")
     )
     bound = (
         f"Haar blocks are above (d + 4) / (d + 1) times iid by more than three standard errors in {len(over)} "
