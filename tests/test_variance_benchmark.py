@@ -145,7 +145,7 @@ def test_problems_are_what_they_say() -> None:
 
 
 def test_numbers_are_read_as_they_are_written() -> None:
-    assert page.number(0.02234, 0.0012) == ".022(1)"
-    assert page.number(0.98, 0.034) == ".98(3)"
+    assert page.number(0.02234, 0.0012) == ".022(2)"
+    assert page.number(0.98, 0.034) == ".98(4)"
     assert page.number(3.1e-5, 4e-6) == "3.1e-05(4)"
     assert page.number(1.26, 0.2) == "1.3(2)"

@@ -128,20 +128,20 @@ def _worst_truth(rows: Sequence[Row]) -> float:
 
 
 def number(value: float, stderr: float) -> str:
-    """Two digits of the value, and its standard error in units of the last.
+    """Two digits of the value, and its standard error in units of the last, rounded up.
 
     Examples
     --------
     >>> number(0.02234, 0.0012), number(0.98, 0.034), number(3.1e-5, 4e-6)
-    ('.022(1)', '.98(3)', '3.1e-05(4)')
+    ('.022(2)', '.98(4)', '3.1e-05(4)')
     """
     if not value > 0:
         return "0"
-    places = 1 - math.floor(math.log10(value))
-    error = max(round(stderr * 10**places), 0)
+    places = max(1 - math.floor(math.log10(value)), 0)
+    error = math.ceil(round(stderr * 10**places, 1))
     if value < 1e-3:
         return f"{value:.1e}({error})"
-    return f"{value:.{places if places > 0 else 0}f}({error})".replace("0.", ".", 1)
+    return f"{value:.{places}f}({error})".replace("0.", ".", 1)
 
 
 def _pair(found: Mapping[Cell, Mapping[str, Median]], head: Cell, name: str, timed: bool = False) -> str:
@@ -234,8 +234,8 @@ def _auto_text(found: Mapping[Cell, Mapping[str, Median]]) -> list[str]:
     text = (
         f"`{CHOSEN}` is within 1.5x of the best sampler with one set (within two standard errors) in {near} of "
         f"{len(cells)} cells ({near / len(cells):.0%}). "
-        f"A peer's method is ahead of it by more than two standard errors in {len(behind)} cells"
-        + (":" if behind else ".")
+        f"A peer's method is ahead of it by more than two standard errors in {len(behind)} of them, where "
+        f"chance alone would make about {0.023 * len(cells):.0f}" + (":" if behind else ".")
     )
     bound = (
         f"Haar blocks are above (d + 4) / (d + 1) times iid by more than three standard errors in {len(over)} "
