@@ -201,8 +201,11 @@ def test_missing_data_ends_the_command(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_runs_are_those_of_the_paper_first() -> None:
-    config = curve_config.Config()
+    config = curve_config.BEYOND
     jobs = curve_config.list_jobs(config, Place())
+    assert [job.name for job in jobs[:30]] == [
+        job.name for job in curve_config.list_jobs(curve_config.Config(), Place())
+    ]
     assert len({job.name for job in jobs}) == len(jobs)
     paper, extra = jobs[:30], jobs[30:]
     assert {job.n_units for job in paper} == {config.n_sweeps}
@@ -223,15 +226,14 @@ def test_runs_are_those_of_the_paper_first() -> None:
 
 
 def curve_rows(
-    finals: dict[tuple[float, str], list[float]], *, ms: dict[str, float] | None = None, start: float = 20.0
+    finals: dict[tuple[float, str], list[float]], *, taken: dict[str, float] | None = None, start: float = 20.0
 ) -> list[dict[str, Any]]:
     """Rows of 20 sweeps in which the loss goes down to these numbers, one a seed."""
     made = []
     for (rate, estimator), ends in finals.items():
         for seed, end in enumerate(ends):
             run = curve_config.Run("mnist", "bf16", 50, rate, estimator, seed)
-            times = {"step_ms": (ms or {}).get(estimator, 4.0), "step_ms_stderr": 0.01}
-            times |= {"distance_ms": 0.1, "distance_ms_stderr": 0.001}
+            seconds = (taken or {}).get(estimator, 4.0) + 0.01 * (seed % 2)
             for sweep in range(1, 21):
                 loss = end + (start - end) / sweep if sweep < 20 else end
                 made.append(
@@ -241,7 +243,7 @@ def curve_rows(
                         "loss": loss,
                         "reconstruction": loss,
                         "penalty": 0.0,
-                        **times,
+                        "seconds": seconds,
                     }
                 )
     return made
@@ -252,10 +254,10 @@ def test_claims_of_figure_3_follow_the_curves() -> None:
     nearly = [value * (1 + 1e-3 * sign) for value, sign in zip(base, (1, -1, 1, -1, 1), strict=True)]
     lower = [0.95 * value for value in nearly]
 
-    def held(fast: list[float], slow: list[float], ms: dict[str, float]) -> list[bool]:
+    def held(fast: list[float], slow: list[float], taken: dict[str, float]) -> list[bool]:
         finals = {(1e-4, "iid"): base, (1e-4, "orthogonal"): fast, (1e-4, "hadamard"): fast}
         finals |= {(1e-5, "iid"): base, (1e-5, "orthogonal"): slow, (1e-5, "hadamard"): slow}
-        return [claim.held for claim in curve_claims.judge(curve_rows(finals, ms=ms))]
+        return [claim.held for claim in curve_claims.judge(curve_rows(finals, taken=taken))]
 
     assert held(nearly, lower, {"hadamard": 3.0}) == [True] * 5
     assert held(lower, nearly, {"hadamard": 4.01}) == [True, True, False, False, False]
@@ -300,7 +302,8 @@ def end_rows(radii: dict[str, list[float]], w2: float = 0.05) -> list[dict[str, 
             numbers = {"radius_95": 1.0, "share_outside": 0.0, "w2": w2, "w2_of_prior": 0.03}
             base = dict.fromkeys(measures.COLUMNS) | key | {"reconstruction": 5.0}
             made.append(base | {"kind": "sweep", "sweep": 1, "loss": 9.0, "mean_radius": radius})
-            made.append(base | {"kind": "end", "sweep": 2, "loss": 5.0, "mean_radius": radius} | numbers)
+            last = {"sweep": 2, "loss": 5.0, "mean_radius": radius}
+            made += [base | {"kind": "sweep"} | last, base | {"kind": "codes"} | last | numbers]
     return made
 
 
@@ -317,7 +320,9 @@ def test_claims_of_figure_5_follow_the_radii() -> None:
         row | {"sweep": 1} if row["seed"] == 3 else row for row in end_rows({"sliced": far, "projected": far})
     ]
     assert held(shorter)[:2] == [False, True]
-    assert "| 0.0001 | 2 | SW_1 | 0.662 (" in code_tables.table(end_rows({"sliced": far, "projected": near}))
+    assert "| 0.0001 | SW_1 | 2 | 5 | 0.662 (" in code_tables.table(
+        end_rows({"sliced": far, "projected": near})
+    )
 
 
 def test_measures_of_codes() -> None:

@@ -36,15 +36,7 @@ COLUMNS = {
     ],
     "fig3_swae": [
         *("data", "precision", "n_directions", "learning_rate", "estimator", "seed", "sweep"),
-        *(
-            "loss",
-            "reconstruction",
-            "penalty",
-            "step_ms",
-            "step_ms_stderr",
-            "distance_ms",
-            "distance_ms_stderr",
-        ),
+        *("loss", "reconstruction", "penalty", "seconds"),
     ],
     "fig4_trust_region": [
         *("task", "method", "strength", "seed", "steps", "n_episodes", "mean_return"),
