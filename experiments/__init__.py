@@ -14,7 +14,7 @@ NAMES = {
     "fig6_generators": "Figure 6: generators of 16 Gaussians, trained with SW or with PW (extra `torch`)",
     "swae_gradients": "How much gradients vary inside the auto-encoder, with each estimator (extra `torch`)",
     "match_quality": "How near `osl.match` comes to the optimal coupling, and in what time",
-    "flow_matching": "Flow matching with pairs by `osl.match`, at random, and as cheap as can be (extra `torch`)",
+    "flow_matching": "Flow matching with pairs by `osl.match`, at random, or the cheapest (extra `torch`)",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }

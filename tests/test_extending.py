@@ -38,6 +38,18 @@ class Octagon(PointSet):
         return weights
 
 
+def test_steps_weigh_directions(clouds):
+    """A direction that is drawn twice at half the weight counts as one."""
+    found, expected = (
+        osl.barycenter(
+            clouds, directions=Octagon(replicates=1, uneven=uneven), n_directions=8 + uneven, fresh=False, rng=0
+        )
+        for uneven in (True, False)
+    )
+    assert found.converged
+    np.testing.assert_allclose(found.points, expected.points, atol=1e-9)
+
+
 @pytest.fixture
 def clouds(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(30, 2)), 1.5 * rng.normal(size=(20, 2)) + 0.5

@@ -19,12 +19,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from experiments import fig6_generators, flow_matching, mixture
+from experiments.fig6_generators import tables as fig6_tables
 from experiments.fig6_generators.training import GeneratorTraining
 from experiments.flow_matching import jobs as flow_jobs
-from experiments.flow_matching import pairs, problems
+from experiments.flow_matching import pairs, problems, timing
+from experiments.flow_matching import tables as flow_tables
 from experiments.flow_matching.config import Run
 from experiments.flow_matching.training import FlowTraining, bends
 from experiments.stacked import StackedMLP, generator_of
+from experiments.trainings import Place
 
 SMALL_FIGURE = dataclasses.replace(
     fig6_generators.SMOKE, n_seeds=2, n_steps=20, unit_steps=5, batch_size=32, hidden=(8,), n_points=50
@@ -136,6 +139,9 @@ def test_claims_of_figure_6_fail_if_names_are_exchanged() -> None:
     exchanged = [{**row, "method": other.get(row["method"], row["method"])} for row in rows]
     assert [claim.held for claim in fig6_generators.check(exchanged)[1:]] == [False] * 4
     assert all(claim.held for claim in fig6_generators.check(rows)[1:])
+    lines = fig6_tables.table(rows).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| SW_2", "| PW_2", "| the mixture itself"]
+    assert {line.count("|") for line in lines} == {7}
 
 
 @pytest.mark.parametrize("name", SMALL_FLOW.problems)
@@ -154,6 +160,15 @@ def test_pairs_are_of_one_pool_and_cost_what_they_say(name: Any, flow_folder: Pa
         np.testing.assert_allclose(costs[pairing], kept.cost, rtol=1e-5)
     assert (costs["exact"] <= costs["match"] * (1 + 1e-5)).all()
     assert (costs["match"] < 0.8 * costs["independent"]).all()
+
+
+def test_tables_of_flow_matching(flow_folder: Path) -> None:
+    flow_jobs.train(SMALL_FLOW, flow_folder, Place())
+    rows = flow_jobs.measure(SMALL_FLOW, flow_folder)
+    lines = flow_tables.table(rows).splitlines()
+    assert len(lines) == 2 + 2 * 4
+    assert {line.count("|") for line in lines} == {12}
+    assert len(timing.measure("sixteen", 50, SMALL_FLOW, 1)) == len(timing.HEAD)
 
 
 def test_training_without_pairs_says_what_to_do(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def test_the_contract_is_there():
         "wasserstein_bounds": ["x", "y", "p"],
         "induced_coupling": ["x", "y", "direction"],
         "match": ["x", "y", "p"],
+        "value_and_grad": ["x", "y", "p"],
+        "flow": ["x", "y"],
     }
     for name, leading in contract.items():
         parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
@@ -82,6 +84,8 @@ def test_the_contract_is_there():
     assert test[:3] == ["x", "y", "p"]
     assert {"n_permutations", "groups", "directions", "n_directions", "rng", "memory", "workers"} <= set(test)
     assert list(inspect.signature(osl.pairwise).parameters)[:3] == ["clouds", "method", "p"]
+    barycenter = list(inspect.signature(osl.barycenter).parameters)
+    assert barycenter[:4] == ["clouds", "weights", "n_points", "method"]
     assert {"IID", "Orthogonal", "HadamardRademacher"} <= set(SAMPLERS)
 
 

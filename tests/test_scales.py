@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 import orthoslice as osl
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred, far_centre
+from orthoslice.conditioning import centred, far_centre, scale_on_device
 
 METHODS = {
     "sliced": osl.sliced_wasserstein,
@@ -139,3 +141,14 @@ def test_rows_in_order_do_not_look_far_away(rng: np.random.Generator, monkeypatc
     centred(Cloud(points), Cloud(points))
     with pytest.raises(TypeError):
         centred(Cloud(points + 100), Cloud(points))
+
+
+def test_a_device_is_sent_its_tables_once() -> None:
+    """What is sent again at every call makes the host wait for the device."""
+    kept = sys.modules["orthoslice.arrays.namespace"]._kept
+    x = Cloud(torch.ones(5, 3))
+    scale_on_device(x, x, 2.0)
+    before = kept.cache_info()
+    scale_on_device(x, x, 2.0)
+    after = kept.cache_info()
+    assert (after.misses, after.hits) == (before.misses, before.hits + 1)

@@ -279,3 +279,18 @@ def test_scores_below_zero_are_no_error(rng: np.random.Generator) -> None:
     with np.errstate(all="raise"):
         reason = doubts(x, y, 3.0, scores, np.asarray(9.0), sliced=True, exact_moments=False)
     assert "a few directions carry most of the value" in str(reason)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_clouds_that_were_written_to_cannot_be_asked(kind: str, rng: np.random.Generator) -> None:
+    """What is read late must not be about other points than the estimate is; what was read before stays."""
+    x, y = rng.normal(size=(200, 3)), rng.normal(size=(200, 3)) + 1
+    if kind == "torch":
+        x, y = map(pytest.importorskip("torch").tensor, (x, y))
+    early, late = (osl.sliced_wasserstein(x, y, rng=0) for _ in range(2))
+    assert early.trusted
+    x[:50] *= 1000
+    assert early.trusted
+    assert late.trusted is None
+    with pytest.warns(osl.UntrustedWarning, match="written to since"):
+        assert np.isnan(float(late.data_stderr))

@@ -1,7 +1,7 @@
 """Figure 6: generators of 16 Gaussians in the plane, trained with SW or with PW.
 
-`config` says what is trained, `training` trains all runs side by side, `measures` what they leave is judged by, and
-`picture` and `claims` are made of that. ``python -m experiments.fig6_generators --device cuda --minutes 5``
+`config` says what is trained, `training` trains all runs side by side, and `measures` says how the points that
+they make lie over the modes. ``python -m experiments.fig6_generators --device cuda --minutes 5``
 trains for five minutes and can be called again. ``python -m experiments fig6_generators`` trains what is left,
 draws and judges.
 """

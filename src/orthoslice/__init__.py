@@ -5,10 +5,13 @@ from typing import Any as _Any
 
 from orthoslice import control, datasets, directions, exact
 from orthoslice.all_pairs import Pairwise, pairwise
+from orthoslice.barycenters import barycenter
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
-from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.descent import Descent
+from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
 from orthoslice.exact import Transport, wasserstein
+from orthoslice.flows import flow
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
@@ -18,21 +21,25 @@ __version__ = "0.1.0"
 __all__ = [
     "Bounds",
     "Coupling",
+    "Descent",
     "Estimate",
     "Pairwise",
     "Transport",
     "TwoSampleResult",
     "UntrustedWarning",
+    "barycenter",
     "control",
     "datasets",
     "directions",
     "exact",
+    "flow",
     "induced_coupling",
     "match",
     "pairwise",
     "projected_wasserstein",
     "sliced_wasserstein",
     "two_sample_test",
+    "value_and_grad",
     "wasserstein",
     "wasserstein_bounds",
 ]

@@ -147,9 +147,9 @@ def pairwise(
 ) -> Pairwise:
     """Distances between all pairs of many clouds, with error bars.
 
-    The same as :func:`sliced_wasserstein` of every pair with the same `rng`, to rounding, but each cloud is
-    projected and sorted once, and not once a pair. For clustering, embedding and nearest neighbours of
-    clouds: patients by their cells, texts by their words, batches by their rows.
+    The same as :func:`sliced_wasserstein` of every pair with ``control=None`` and the same `rng`, to rounding,
+    but each cloud is projected and sorted once, and not once a pair. For clustering, embedding and nearest
+    neighbours of clouds: patients by their cells, texts by their words, batches by their rows.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class Job(NamedTuple):
 
 def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
     """Names and points of all clouds, in one floating type."""
-    named = dict(_named(clouds))
+    named = dict(named_clouds(clouds))
     if len(named) < 2:
         raise ValueError(f"`clouds` must hold two or more clouds; got {len(named)}.")
     first_name, first = next(iter(named.items()))
@@ -279,7 +279,8 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
     return list(named), [cloud.astype(dtype, copy=False) for cloud in points]
 
 
-def _named(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+def named_clouds(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+    """Clouds with their names, or with their numbers where they have none."""
     if isinstance(clouds, Mapping):
         yield from clouds.items()
         return

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, is_traced, is_widened, library, namespace, wide_float
+from orthoslice.arrays import Array, DType, detach, is_traced, is_widened, library, namespace, wide_float
 from orthoslice.inputs import (
     as_array,
     as_floating,
@@ -94,6 +94,12 @@ class Cloud:
                 projected[:, part] = found
         assert projected is not None
         return projected.reshape(-1, *points.shape[:-1])
+
+
+def detached(cloud: Cloud) -> Cloud:
+    """The same cloud without a gradient tape."""
+    weights = None if cloud.weights is None else detach(cloud.weights)
+    return replace(cloud, points=detach(cloud.points), weights=weights)
 
 
 def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:

@@ -13,8 +13,8 @@ from orthoslice.arrays import (
     Array,
     DType,
     Operation,
+    constant,
     detach,
-    device,
     is_readable,
     library,
     namespace,
@@ -141,7 +141,7 @@ def scale_on_device(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, Array, 
     largest = xp.maximum(*(xp.max(xp.abs(detach(c.points))) for c in (x, y)))
     # Magnitudes have no sign, so what is left of their bits above the digits is the exponent.
     field = largest.view(xp.int32 if info.bits == 32 else xp.int64) >> info.nmant
-    table = xp.asarray(_by_field(info.bits, x.dim, p), dtype=largest.dtype, device=device(largest))
+    table = constant(_by_field, (info.bits, x.dim, p), largest)
     row = xp.take(table, xp.reshape(field, (1,)), axis=0)
     down, exponent = row[0, 0], row[0, 1]
     return replace(x, points=x.points * down), replace(y, points=y.points * down), down, exponent
@@ -151,7 +151,7 @@ def times_two_to(quantity: Array, exponent: Array, p: float) -> Array:
     """`quantity * 2**(p * exponent)`, for whole exponents of :func:`scale_on_device`; shapes broadcast."""
     xp = namespace(quantity)
     info = np.finfo(_numpy_float(quantity.dtype))
-    table = xp.asarray(_by_exponent(info.bits, p), dtype=quantity.dtype, device=device(quantity))
+    table = constant(_by_exponent, (info.bits, p), quantity)
     middle = table.shape[0] // 2
     place = xp.astype(xp.clip(exponent, -middle, middle), xp.int32) + middle
     factors = xp.take(table, xp.reshape(place, (-1,)), axis=0)
