@@ -150,8 +150,13 @@ class Statistics(NamedTuple):
     """The standard error of the mean; NaN with one unit."""
     skewness: Array
     """Of the means of whole units; 0 where there are too few to tell."""
-    known: Array | None = None
-    """The part of the squared standard error that units do not tell, but something that is known well."""
+
+
+class Controlled(Statistics):
+    """The same where a control variate is used, whose mean is not known exactly."""
+
+    known: Array
+    """The part of the squared standard error that units do not tell: the variance from that mean."""
 
 
 def statistics(scores: Array, layout: Layout) -> Statistics:
@@ -210,7 +215,9 @@ def with_variance(found: Statistics, variance: Array | None) -> Statistics:
     if variance is None:
         return found
     stderr = namespace(found.stderr).sqrt(found.stderr * found.stderr + variance)
-    return found._replace(stderr=stderr, known=variance)
+    controlled = Controlled(found.mean, stderr, found.skewness)
+    controlled.known = variance
+    return controlled
 
 
 def unit_means(scores: Array, layout: Layout) -> Array:
@@ -252,7 +259,7 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
     lean = 1.25 * (1 + 2 * t * t) / (6 * math.sqrt(layout.n_units)) * found.skewness
     nothing = xp.zeros_like(lean)
     down, up = (xp.minimum(xp.maximum(side, nothing), nothing + t) for side in (-lean, lean))
-    if found.known is None:
+    if not isinstance(found, Controlled):
         return (t + down) * found.stderr, (t + up) * found.stderr
     # Student's t is for the part that few units tell. Squared, as independent errors add up.
     told = xp.maximum(found.stderr * found.stderr - found.known, nothing)

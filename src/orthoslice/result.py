@@ -184,8 +184,9 @@ class Estimate:
     @functools.cached_property
     def _statistics(self) -> Statistics:
         # Worked out when it is read: a training step has no use for it.
-        found = with_variance(statistics(self._scores, self._layout), self._variance)
-        return Statistics(*(a if a is None else namespace(a).astype(a, self._value.dtype) for a in found))
+        found = (*statistics(self._scores, self._layout), self._variance)
+        *told, known = (a if a is None else namespace(a).astype(a, self._value.dtype) for a in found)
+        return with_variance(Statistics(*told), known)
 
     @property
     def _stderr(self) -> Array:
@@ -410,7 +411,7 @@ def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
     static = {f.name: getattr(estimate, f.name) for f in fields(estimate) if f.name not in _NOT_STATIC}
     given = isinstance(estimate.directions, Given)
     static["directions"] = GIVEN_LATER if given else estimate.directions
-    return (value, *estimate._statistics[1:3], exponent), tuple(static.items())
+    return (value, *estimate._statistics[1:], exponent), tuple(static.items())
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
