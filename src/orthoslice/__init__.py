@@ -9,9 +9,11 @@ from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.exact import Transport, wasserstein
+from orthoslice.explaining import Explanation, explain
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
+from orthoslice.scaling import scaled
 
 __version__ = "0.1.0"
 
@@ -19,6 +21,7 @@ __all__ = [
     "Bounds",
     "Coupling",
     "Estimate",
+    "Explanation",
     "Pairwise",
     "Transport",
     "TwoSampleResult",
@@ -27,10 +30,12 @@ __all__ = [
     "datasets",
     "directions",
     "exact",
+    "explain",
     "induced_coupling",
     "match",
     "pairwise",
     "projected_wasserstein",
+    "scaled",
     "sliced_wasserstein",
     "two_sample_test",
     "wasserstein",
