@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    # Torch is neither needed nor loaded by those who use no loss.
-    if name == "nn":
-        return _importlib.import_module("orthoslice.nn")
+    # Neither torch nor what the adapters are for is loaded by those who do not use them.
+    if name in ("nn", "adapters"):
+        return _importlib.import_module(f"orthoslice.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

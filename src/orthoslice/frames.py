@@ -112,14 +112,14 @@ def column_names(name: str, value: Any) -> list[Hashable] | None:
     columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
     if len(set(columns)) < len(columns):
         twice = [c for c in dict.fromkeys(columns) if columns.count(c) > 1]
-        raise ValueError(f"`{name}` must have a name of its own for each column; got {_listed(twice)} twice.")
+        raise ValueError(f"`{name}` must have a name of its own for each column; got {listed(twice)} twice.")
     return columns
 
 
 def _check_same_names(x_columns: list[Hashable], y_columns: list[Hashable]) -> None:
     only = [_without(x_columns, y_columns), _without(y_columns, x_columns)]
     if any(only):
-        found = " and ".join(f"only `{n}` has {_listed(o)}" for n, o in zip("xy", only, strict=True) if o)
+        found = " and ".join(f"only `{n}` has {listed(o)}" for n, o in zip("xy", only, strict=True) if o)
         raise ValueError(
             f"Data frames `x` and `y` must have the same columns, in any order; {found}. To match columns by "
             "position, pass `x.to_numpy()` and `y.to_numpy()`."
@@ -131,7 +131,8 @@ def _without(columns: list[Hashable], others: list[Hashable]) -> list[Hashable]:
     return [c for c in columns if c not in there]
 
 
-def _listed(columns: Sequence[Hashable], most: int = 8) -> str:
+def listed(columns: Sequence[Hashable], most: int = 8) -> str:
+    """Names in a sentence, the first of them where there are many."""
     named = ", ".join(repr(c) for c in columns[:most])
     return named if len(columns) <= most else f"{named} and {len(columns) - most} more"
 
