@@ -98,7 +98,8 @@ class SlicedWassersteinMetric(Metric):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget all points; real ones only with `reset_real`."""
-        kept = self.real
+        # A copy: the list itself is emptied.
+        kept = [dim_zero_cat(self.real)] if len(self.real) else []
         super().reset()
         if not self.reset_real:
             self.real = kept
