@@ -288,7 +288,8 @@ def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
     if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
         raise TypeError(
             "`clouds` must be a mapping from names to clouds, pairs (name, cloud), or a sequence of clouds; "
-            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`."
+            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`; of AnnData, "
+            "`osl.adapters.group_clouds(adata, groupby)`."
         )
     named: dict[Hashable, Any] = {}
     has_names = False

@@ -103,5 +103,7 @@ def test_refusals(adata):
 def test_the_object_itself_gets_a_word(adata):
     with pytest.raises(TypeError, match=r"got AnnData\. .*`x\.obsm\['X_pca'\]`.*`osl\.adapters\.group_clouds`"):
         osl.sliced_wasserstein(adata, adata)
+    with pytest.raises(TypeError, match=r"got AnnData\. .*`osl\.adapters\.group_clouds\(adata, groupby\)`"):
+        osl.pairwise(adata)
     with pytest.raises(TypeError, match=r"`x\.toarray\(\)`"):
         osl.sliced_wasserstein(adata.X, adata.X)
