@@ -275,7 +275,7 @@ def _compare(rows: list[Row], problems: tuple[str, ...], first: str, second: str
 
 def plot(rows: list[Row]) -> Figure:
     """Power against effect, one panel a problem."""
-    figure = Figure(figsize=(12, 6.2), layout="constrained")
+    figure = Figure(figsize=(11.6, 6.2), layout="constrained")
     axes = figure.subplots(2, 4)
     problems = dict.fromkeys(r["problem"] for r in rows)
     for panel in axes.flat[len(problems) :]:

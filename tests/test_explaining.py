@@ -291,3 +291,14 @@ def test_refusals(rng):
     jax = pytest.importorskip("jax")
     with pytest.raises(TypeError, match="cannot be traced"):
         jax.jit(lambda a: osl.explain(a, a).distance)(jax.numpy.asarray(x))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_in_the_plane_the_best_of_all_angles_is_found(p):
+    angles = np.linspace(0, np.pi, 2000, endpoint=False)
+    circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y = rng.standard_t(2, size=(40, 2)), rng.integers(-1, 2, size=(30, 2)).astype(float)
+        best = ascent.Landscape(ascent.Cloud(x), ascent.Cloud(y), p, 10**8).scores(circle).max() ** (1 / p)
+        assert osl.explain(x, y, p, rng=0).directions[0].distance > 0.999 * best
