@@ -18,7 +18,7 @@ Table: TypeAlias = np.ndarray[Any, Any]
 
 # The search goes over so many points of each cloud, at most; what it finds is improved on all of them.
 _SEARCHED = 4096
-_STARTS = 3
+_STARTS = 8
 _SEARCH_STEPS, _LAST_STEPS = 40, 8
 
 # A step that gains less than this part of the score is the last one. Shorter steps than this are not tried.
