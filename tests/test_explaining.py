@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -302,3 +304,28 @@ def test_in_the_plane_the_best_of_all_angles_is_found(p):
         x, y = rng.standard_t(2, size=(40, 2)), rng.integers(-1, 2, size=(30, 2)).astype(float)
         best = ascent.Landscape(ascent.Cloud(x), ascent.Cloud(y), p, 10**8).scores(circle).max() ** (1 / p)
         assert osl.explain(x, y, p, rng=0).directions[0].distance > 0.999 * best
+
+
+def test_memory_is_bounded(rng):
+    """Clouds of 2 x 8 MB within 8 MB: twice that besides what the search keeps of its 4,096 points."""
+    x, y = rng.normal(size=(2, 20_000, 50))
+    options = {"rng": 0, "memory": "8MB", "workers": 1, "n_found": 1}
+    osl.explain(x[:100], y[:100], **options)  # what is compiled or loaded does not count
+    peaks = []
+    for memory in ("8MB", "80MB"):
+        tracemalloc.start()
+        osl.explain(x, y, **options | {"memory": memory})
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[0] < 20e6
+    # Negative control: with more memory it takes more.
+    assert peaks[1] > 1.5 * peaks[0]
+
+
+def test_a_great_many_features(rng):
+    """The square of 20,000 features would not fit."""
+    x, y = rng.normal(size=(2, 20, 20_000)).astype(np.float32)
+    y[:, 1234] += 30
+    found = osl.explain(x, y, rng=0, n_found=2, n_directions=16)
+    assert found.features[0].name == "x1234"
+    assert found.directions[0].distance >= found.features[0].score ** 0.5 * (1 - 1e-6)

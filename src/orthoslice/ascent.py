@@ -19,6 +19,9 @@ Table: TypeAlias = np.ndarray[Any, Any]
 # The search goes over so many points of each cloud, at most; what it finds is improved on all of them.
 _SEARCHED = 4096
 _STARTS = 8
+
+# Axes among which starts are looked for: of a great many most do not matter.
+_AXES = 64
 _SEARCH_STEPS, _LAST_STEPS = 40, 8
 
 # A step that gains less than this part of the score is the last one. Shorter steps than this are not tried.
@@ -77,24 +80,26 @@ class Landscape(NamedTuple):
         return px, py
 
 
-def most_different(land: Landscape, drawn: Table, best_axis: int, count: int, stream: Stream) -> list[Found]:
+def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, stream: Stream) -> list[Found]:
     """Mutually orthogonal directions, `count` of them or `dim`, each with the largest W_p^p that was found.
 
-    A search starts from the best of `drawn` directions, the axes and the difference of the means, freed of what
-    was found before, as they are on some of the points. On all points no direction is worse than that start,
-    nor the first one than the best axis.
+    Searches start from the best of `drawn` directions, the axes with the largest scores `on_axes (dim,)` and
+    the difference of the means, freed of what was found before, as they are on some of the points. On all
+    points no direction is worse than the best start, nor the first one than the best axis.
     """
     x, y = land.x, land.y
     few = Landscape(*with_masses(*(_some_of(c, stream, k) for k, c in enumerate((x, y)))), land.p, land.memory)
     means = [np.average(c.points, axis=0, weights=c.weights) for c in (x, y)]
-    pool = np.concatenate([np.eye(x.dim), drawn, (means[1] - means[0])[None]])
+    best_axes = np.argsort(-on_axes, kind="stable")[:_AXES]
+    axes = (best_axes[:, None] == np.arange(x.dim)).astype(np.float64)
+    pool = np.concatenate([axes, drawn, (means[1] - means[0])[None]])
     found: list[Found] = []
     for k in range(min(count, x.dim)):
         basis = np.array([f.theta for f in found]).reshape(-1, x.dim)
         starts = _freed(pool, basis)
         starts = starts[np.argsort(-few.scores(starts), kind="stable")[:_STARTS]]
         searched = [climb(few, start, basis, _SEARCH_STEPS).theta for start in starts]
-        candidates = np.array([*searched, starts[0], *(pool[[best_axis]] if k == 0 else ())])
+        candidates = np.array([*searched, starts[0], *(axes[:1] if k == 0 else ())])
         found.append(climb(land, candidates[np.argmax(land.scores(candidates))], basis, _LAST_STEPS))
     return found
 

@@ -245,8 +245,8 @@ def explain(
     check_underflow(p, cloud_x, cloud_y, told.scores)
     job = Job(*centred(job.x, job.y), p, room, many)
     theta, scores, costs = _move_points(job, sampler, layout, stream)
-    best_axis, sizes = int(np.argmax(told.scores)), (cloud_x.n, cloud_y.n)
-    found = most_different(Landscape(job.x, job.y, p, room), theta, best_axis, n_found, stream)
+    sizes = cloud_x.n, cloud_y.n
+    found = most_different(Landscape(job.x, job.y, p, room), theta, told.scores, n_found, stream)
     moves = scale * (costs / mean_power(cloud_x.dim, p)) ** (1 / p)
     far = [int(k) for k in np.argsort(-moves, kind="stable")[:n_points] if moves[k] > 0]
     return Explanation(
