@@ -27,6 +27,10 @@ def main(
         Path | None,
         typer.Option(help="Folder for the files. By default experiments/results, or build/smoke with --smoke."),
     ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="Run one part again, such as a problem of power_two_sample, and keep other rows."),
+    ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Name the experiments and stop.")] = False,
 ) -> None:
     """Run one experiment, write its rows and pictures, and say which claims held."""
@@ -49,8 +53,8 @@ def main(
     if smoke and folder.resolve() == common.RESULTS.resolve():
         _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
     try:
-        outcome = common.execute(name, folder, smoke=smoke)
-    except (common.MissingExtra, MissingData) as error:
+        outcome = common.execute(name, folder, smoke=smoke, part=part)
+    except (common.MissingExtra, common.NoSuchPart, MissingData) as error:
         _refuse(str(error))
     _report(outcome)
     if not all(claim.held for claim in outcome.claims):

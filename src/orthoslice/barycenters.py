@@ -133,7 +133,7 @@ def _check_named(clouds: Any) -> dict[Hashable, Any]:
             f"`clouds` must be several clouds (n, dim); got one array of shape {tuple(clouds.shape)}. Pass a "
             "list, `[x, y]`, or an array (clouds, n, dim)."
         )
-    named = dict(named_clouds(clouds))
+    named, _ = named_clouds(clouds)
     if not named:
         raise ValueError("`clouds` must hold at least one cloud; got none.")
     return named

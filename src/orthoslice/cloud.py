@@ -75,7 +75,8 @@ class Cloud:
         """
         xp, points = namespace(self.points), self.points
         widens = widely and is_widened(points)
-        if not self.is_mapped and not (widens and isinstance(points, np.ndarray)):
+        is_whole = not self.is_mapped and self.origin is None
+        if is_whole and not (widens and isinstance(points, np.ndarray)):
             return directions.project(xp.astype(points, wide_float(points)) if widens else points, rows)
         flat = points if self.is_mapped else points.reshape(-1, self.dim)
         # A few points at a time, as a cache holds them.
