@@ -235,9 +235,10 @@ def _auto_text(found: Mapping[Cell, Mapping[str, Median]]) -> list[str]:
     text = (
         f'`{CHOSEN}`, with `control="auto"`, is within 1.5x of the best sampler with one set, within two '
         f"standard errors, in {near} of {n} cells ({near / n:.0%}). It is within 1.5x of the best with or "
-        f"without the control in {near_any} ({near_any / n:.0%}): by itself the library does not use it for "
-        "small clouds, which are scored in less time than it takes, nor in few dimensions. A peer's method is ahead "
-        f"by more than two standard errors in {len(behind)} cells, where chance alone would make about "
+        f"without the control in {near_any} ({near_any / n:.0%}): by itself the library does not use the "
+        "control for small clouds, which are scored in less time than it takes, nor in few dimensions. "
+        f"A peer's method is ahead by more than two standard errors in {len(behind)} cells, where chance alone "
+        "would make about "
         f"{0.023 * n:.0f}" + (":" if behind else ".")
     )
     bound = (
