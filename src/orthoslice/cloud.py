@@ -1,4 +1,4 @@
-"""Clouds: points with weights, made from what users pass."""
+"""Clouds: points with weights, made from what users pass. They do step 3, project, themselves."""
 
 from __future__ import annotations
 

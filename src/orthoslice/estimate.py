@@ -1,4 +1,4 @@
-"""The driver: from two clouds and a wish to an estimate, in memory that does not grow with the directions."""
+"""The driver of the five steps: check, draw, project, couple, price; from two clouds to an estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points and weights as users pass them: read as arrays of one library, and checked."""
+"""Step 1, check: points and weights as users pass them, read as arrays of one library."""
 
 from __future__ import annotations
 

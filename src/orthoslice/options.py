@@ -1,4 +1,4 @@
-"""Checks of what a user passes besides the clouds."""
+"""Step 1, check: what a user passes besides the clouds."""
 
 from __future__ import annotations
 

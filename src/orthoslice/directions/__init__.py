@@ -1,4 +1,4 @@
-"""How directions are drawn: one sampler a file; and what a sampler of your own is made of."""
+"""Step 2, draw: directions, one sampler a file; and what a sampler of your own is made of."""
 
 from __future__ import annotations
 
