@@ -16,7 +16,7 @@ from orthoslice.arrays import STEPS, Stream, is_captured
 from orthoslice.arrays.autodiff import wants_gradients
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
-from orthoslice.directions import Given, Sampler
+from orthoslice.directions import Auto, Given, Sampler
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks, has_kernels
 from orthoslice.estimate import plan_layout
 from orthoslice.kernels.cuda import cuda_refusal
@@ -306,6 +306,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """Why the kernels for a whole step cannot be used, or None if they can."""
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or 0 in (*x.shape, *y.shape):
             return "it takes two clouds of points"
+        sampler = self._sampler
+        if isinstance(sampler, Auto):
+            sampler, _ = self._plan_directions(sampler, x.shape[1])
+        if not (sampler is None or has_kernels(sampler)):
+            return "it takes independent, orthogonal or given directions"
         if self.theta is not None and (self.theta.ndim != 2 or self.theta.shape[1] != x.shape[1]):
             return "it takes directions of the clouds' dimension"
         if self.theta is not None and self.theta.device != x.device:
@@ -314,11 +319,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return "it takes single and half precision"
         if not x.device == y.device == self.step.device:
             return "it takes clouds on the device of the loss"
-        refusal = cuda_refusal(self.step, dtype="int64")
-        if refusal is not None or self._sampler is None:
-            return refusal
-        is_drawn = has_kernels(self._plan_directions(self._sampler, x.shape[1])[0])
-        return None if is_drawn else "it takes independent, orthogonal or given directions"
+        return cuda_refusal(self.step, dtype="int64")
 
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         """By the public function: any device, type, batch and sampler."""
