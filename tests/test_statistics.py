@@ -169,7 +169,7 @@ def test_pooled_on_a_whole_block_is_exact_for_p_2() -> None:
 def mse_ratio(x: np.ndarray, y: np.ndarray, p: float, blocks: int) -> tuple[float, float]:
     """MSE of whole orthogonal blocks relative to as many iid directions, and its relative error."""
     dim = x.shape[1]
-    orthogonal = osl.sliced_wasserstein(x, y, p, n_directions=blocks * dim, rng=0)
+    orthogonal = osl.sliced_wasserstein(x, y, p, directions="orthogonal", n_directions=blocks * dim, rng=0)
     iid = osl.sliced_wasserstein(x, y, p, directions="iid", n_directions=blocks * dim, rng=1)
     means = np.asarray(orthogonal.scores).reshape(blocks, dim).mean(axis=1)
     ratio = means.var(ddof=1) * dim / np.var(iid.scores, ddof=1)
@@ -200,7 +200,7 @@ def test_one_block_has_no_error_bar() -> None:
     angle = np.pi / 4 * np.arange(8)
     corners = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     x, y = corners[::2], corners[1::2]
-    est = osl.sliced_wasserstein(x, y, n_directions=2, rng=0)
+    est = osl.sliced_wasserstein(x, y, directions="orthogonal", n_directions=2, rng=0)
     assert np.isnan(est.stderr)
     assert np.isnan(est.distance_stderr)
     assert np.ptp(est.scores) < 1e-12

@@ -58,10 +58,12 @@ def sliced_wasserstein(
     x_weights, y_weights
         Weights `(..., n)` and `(..., m)` that sum to 1; uniform when None.
     directions
-        ``"orthogonal"`` (which ``"auto"`` is for now), ``"iid"``, ``"hadamard"``, a sampler from
-        :mod:`orthoslice.directions`, or unit rows `(slices, dim)`.
+        ``"auto"`` picks what errs least to be expected, with an error bar; :class:`orthoslice.directions.Auto`
+        says what that is and why. Or ``"iid"``, ``"orthogonal"``, ``"hadamard"``, ``"equispaced"``,
+        ``"optimized"``, ``"kerdock"``, ``"sobol"``, a sampler from :mod:`orthoslice.directions`, or unit rows
+        `(slices, dim)`.
     n_directions
-        How many. None means 8 independent blocks of about ``clip(dim, 16, 128)`` directions.
+        How many. None means about 8 times ``clip(dim, 16, 128)``.
     rtol, atol
         Draw more directions until the 95% half-width of `distance` is at most ``rtol * distance`` or `atol`.
         Starts with 8 blocks and doubles; `n_directions` (100,000 by default) is then the most to draw, and

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 NAMED: dict[str, Sampler] = {
-    "auto": Orthogonal(),
+    Auto.name: Auto(),
     IID.name: IID(),
     Orthogonal.name: Orthogonal(),
     HadamardRademacher.name: HadamardRademacher(),
