@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-full lint clean
+.PHONY: demo test test-full examples lint clean
 
 demo: $(VENV)/core
 	@$(BIN)/orthoslice demo --format table
@@ -13,6 +13,9 @@ test: $(VENV)/dev
 
 test-full: $(VENV)/dev
 	ORTHOSLICE_FULL_TESTS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+examples: $(VENV)/dev
+	$(BIN)/python -m examples
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import typer
 
 from benchmarks import GROUPS
 from benchmarks.gpu import GROUPS as GPU_GROUPS
+from benchmarks.variance import GROUPS as VARIANCE_GROUPS
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
@@ -59,19 +60,38 @@ def gpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: Lis
     _write(page.GPU, folder, outcome, start)
 
 
+@app.command()
+def variance(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: List = False) -> None:
+    """Compare the error of all kinds of directions; goes on where an earlier run stopped."""
+    if show_list:
+        _print_groups(VARIANCE_GROUPS)
+        return
+    chosen, folder = _choose(VARIANCE_GROUPS, only, smoke, out)
+    suite, page, analysis = (_load(f"variance.{name}") for name in ("suite", "page", "analysis"))
+    start = time.perf_counter()
+    rows = suite.run(chosen, folder, _say, smoke=smoke)
+    _say(f"{time.perf_counter() - start:.0f} s; {page.render(folder, rows)}")
+    _finish(analysis.evaluate(rows), [])
+
+
 @app.command("report")
 def render(out: Out = None) -> None:
     """Render the pages and the figures from the stored rows."""
     report, page = _load("report"), _load("gpu.page")
     folder = out or RESULTS
     found = []
+    suite = _load("variance.suite")
+    rows = suite.stored(folder)
+    if rows:
+        _say(_load("variance.page").render(folder, rows))
+        found += _load("variance.analysis").evaluate(rows)
     for benchmark in (report.CPU, page.GPU):
         record = report.load(folder, benchmark)
         if record["groups"]:
             _say(report.render(folder, record, benchmark))
             found += benchmark.evaluate(report.all_rows(record))
     if not found:
-        _refuse("There are no stored rows here: run `python -m benchmarks cpu` or `gpu` first.")
+        _refuse("There are no stored rows here: run `python -m benchmarks cpu`, `gpu` or `variance` first.")
     _finish(found, [])
 
 

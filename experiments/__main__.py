@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from experiments import NAMES
+from experiments.data import MissingData
 
 if TYPE_CHECKING:
     from experiments.common import Outcome
@@ -25,6 +26,10 @@ def main(
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the files. By default experiments/results, or build/smoke with --smoke."),
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="Run one part again, such as a problem of power_two_sample, and keep other rows."),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Name the experiments and stop.")] = False,
 ) -> None:
@@ -48,8 +53,8 @@ def main(
     if smoke and folder.resolve() == common.RESULTS.resolve():
         _refuse("`--smoke` must not write over the full results; pass another folder to `--out`.")
     try:
-        outcome = common.execute(name, folder, smoke=smoke)
-    except common.MissingExtra as error:
+        outcome = common.execute(name, folder, smoke=smoke, part=part)
+    except (common.MissingExtra, common.NoSuchPart, MissingData) as error:
         _refuse(str(error))
     _report(outcome)
     if not all(claim.held for claim in outcome.claims):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import importlib
@@ -12,6 +13,7 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import matplotlib as mpl
@@ -57,6 +59,10 @@ class MissingExtra(ImportError):
     """What an experiment needs is not installed; the message says which extra installs it."""
 
 
+class NoSuchPart(ValueError):
+    """An experiment has no such part, or no rows that it could be added to."""
+
+
 def require(extra: str, *packages: str) -> None:
     """Raise :class:`MissingExtra` unless all these packages are installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
@@ -73,13 +79,19 @@ class Outcome(NamedTuple):
     folder: Path
 
 
-def execute(name: str, folder: Path, *, smoke: bool = False) -> Outcome:
-    """Run an experiment, check its claims, and write rows, pictures and a record to a folder."""
+def execute(name: str, folder: Path, *, smoke: bool = False, part: str | None = None) -> Outcome:
+    """Run an experiment, check its claims, and write rows, pictures and a record to a folder.
+
+    With a part, its rows take the place of those in the folder, where the others stay as they are.
+    """
     module = importlib.import_module(f"experiments.{name}")
     config = module.SMOKE if smoke else module.Config()
     start = time.perf_counter()
-    rows: list[Row] = module.run(config)
+    rows: list[Row] = module.run(config) if part is None else _with_part(module, config, part, folder)
     seconds = time.perf_counter() - start
+    if part is not None:
+        # The record is of all rows, and says how long they took together.
+        seconds += json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["seconds"]
     claims = [Claim(*claim) for claim in module.check(rows)]
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / f"{name}.csv", rows)
@@ -91,6 +103,21 @@ def execute(name: str, folder: Path, *, smoke: bool = False) -> Outcome:
     record |= {"claims": [claim._asdict() for claim in claims]}
     (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return Outcome(rows, claims, seconds, folder)
+
+
+def _with_part(module: ModuleType, config: Any, part: str, folder: Path) -> list[Row]:
+    """Kept rows, with those of one part made anew; a row's first column names its part."""
+    name = module.__name__.removeprefix("experiments.")
+    kept = folder / f"{name}.csv"
+    if not hasattr(module, "run_part") or not kept.exists():
+        why = "has no parts" if kept.exists() else f"has no rows in {folder} to add to"
+        raise NoSuchPart(f"`--part` takes an experiment with parts that was run before; {name} {why}.")
+    new: list[Row] = module.run_part(config, part)
+    first = next(iter(new[0])) if new else ""
+    rows = read_rows(kept)
+    places = [k for k, row in enumerate(rows) if row.get(first) == part]
+    before = places[0] if places else len(rows)
+    return [*rows[:before], *new, *(row for row in rows[before:] if row.get(first) != part)]
 
 
 def describe(name: str, config: Any, seconds: float) -> dict[str, Any]:
@@ -117,6 +144,21 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0])
         writer.writerows([_text(value) for value in row.values()] for row in rows)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows as :func:`write_rows` wrote them: numbers are numbers again, and nothing is None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Any:
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _text(value: Any) -> str:

@@ -47,7 +47,7 @@ class Training(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
     def finish(self, stem: Path) -> None:
-        """Called after the last unit, to leave files beside `stem`, whose name theirs begin with, if any."""
+        """Called at the end and at every stop, to leave files beside `stem`, whose name theirs begin with."""
         ...
 
 
@@ -292,6 +292,8 @@ class _Started:
             return
         import torch
 
+        if not self.is_finished:
+            self.training.finish(self.files.rows.with_name(self.job.name))
         with replacing(self.files.state) as partial:
             torch.save({"training": self.training.state_dict(), "n_units": len(self.rows)}, partial)
         self.saved_at, self.n_saved = time.monotonic(), len(self.rows)
@@ -309,6 +311,8 @@ def command(
     list_jobs: Callable[[Any, Place], list[Job]],
     free: Collection[str],
     work: Callable[[Any, Path, Place], None] | None = None,
+    *,
+    beyond: Any = None,
 ) -> int:
     """The command line of an experiment's trainings: exit 0 all is done, 1 some runs are not finished.
 
@@ -324,6 +328,8 @@ def command(
         As in :func:`claim_folder`.
     work
         What else is done in the folder after the trainings, if there is something.
+    beyond
+        The configuration for ``--beyond``, if there is one.
     """
     # argparse, since this also runs where little else is installed.
     parser = argparse.ArgumentParser(f"python -m experiments.{name}", description=doc)
@@ -335,11 +341,13 @@ def command(
         "--data", help="a folder with the data sets; by default they are looked for and fetched"
     )
     parser.add_argument("--only", default="", help="runs whose names start so")
+    if beyond is not None:
+        parser.add_argument("--beyond", action="store_true", help="also what is not among the kept results")
     parser.add_argument("--smoke", action="store_true", help="the small runs")
     options = parser.parse_args()
     if options.jobs < 1:
         parser.error(f"`--jobs` must be at least 1; got {options.jobs}.")
-    config = configs[options.smoke]
+    config = beyond if getattr(options, "beyond", False) else configs[options.smoke]
     folder = options.folder or WORK / (f"{name}_smoke" if options.smoke else name)
     place = Place(options.device or Place.at_hand().device, options.data)
     jobs = [job for job in list_jobs(config, place) if job.name.startswith(options.only)]

@@ -79,7 +79,7 @@ def test_equal_clouds_and_one_block(rng: np.random.Generator) -> None:
     found = osl.pairwise([cloud, cloud[::-1].copy(), cloud + 1], rng=0)
     assert found.distance[0, 1] < 1e-12 < found.distance[0, 2]
     assert found.distance_stderr[0, 1] < 1e-12
-    single = osl.pairwise([cloud, cloud + 1], n_directions=3, rng=0)
+    single = osl.pairwise([cloud, cloud + 1], directions="orthogonal", n_directions=3, rng=0)
     assert single.n_blocks == 1
     assert np.isnan(single.stderr[0, 1])
     assert single.stderr[0, 0] == 0
@@ -87,17 +87,20 @@ def test_equal_clouds_and_one_block(rng: np.random.Generator) -> None:
 
 def test_memory_and_workers_change_only_rounding(rng: np.random.Generator) -> None:
     clouds = ragged(rng, (20, 30, 25, 40), dim=2)
-    expected = osl.pairwise(clouds, rng=4)
+    expected = osl.pairwise(clouds, directions="orthogonal", rng=4)
     assert expected.n_blocks == 64
     for options in ({"workers": 1}, {"workers": 3, "memory": 300_000}, {"memory": 30_000, "workers": 2}):
-        found = osl.pairwise(clouds, rng=4, **options)
+        found = osl.pairwise(clouds, directions="orthogonal", rng=4, **options)
         np.testing.assert_allclose(found.value, expected.value, rtol=1e-12)
         np.testing.assert_allclose(found.stderr, expected.stderr, rtol=1e-10)
 
 
 def test_little_memory_makes_larger_blocks(rng: np.random.Generator) -> None:
     clouds = ragged(rng, (10,) * 20, dim=2)
-    whole, grouped = (osl.pairwise(clouds, rng=4, memory=memory, workers=1) for memory in ("256MB", 70_000))
+    whole, grouped = (
+        osl.pairwise(clouds, directions="orthogonal", rng=4, memory=memory, workers=1)
+        for memory in ("256MB", 70_000)
+    )
     np.testing.assert_allclose(whole.value, grouped.value, rtol=1e-12)
     assert (whole.n_blocks, grouped.n_blocks) == (64, 10)
     above = np.triu_indices(20, 1)
@@ -218,4 +221,4 @@ def test_a_distance_beyond_the_range_is_refused() -> None:
 def test_repr() -> None:
     found = osl.pairwise({"a": np.zeros((3, 2)), "b": np.full((2, 2), 3.0), "c": np.zeros((3, 2))}, p=1, rng=0)
     assert repr(found).startswith("Pairwise(SW_1 of 3 pairs of 3 clouds, from 0 to ")
-    assert repr(found).endswith("; directions=Orthogonal(), n_directions=128, rng=0)")
+    assert repr(found).endswith("; directions=Equispaced(), n_directions=128, rng=0)")

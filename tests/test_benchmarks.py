@@ -290,6 +290,27 @@ def test_the_worst_size_decides() -> None:
     assert gpu_targets.evaluate(rows)[-1].met is None
 
 
+@pytest.mark.parametrize(
+    ("errors", "values", "gradients"),
+    [
+        ([(1e-8, 2e-8), (1.1e-7, 1e-8), (0.0, 0.0)], True, True),
+        ([(1e-8, 2e-8), (1.3e-7, 1e-8), (2e-8, 1e-8)], False, False),
+        ([(0.0, 0.0), (1e-3, 2e-3), (1e-7, 0.0)], True, True),
+    ],
+)
+def test_errors_count_beyond_the_last_place(errors: Any, values: bool, gradients: bool) -> None:
+    """Values may be one unit in the last place off; of gradients the median counts."""
+    for group, met in (("data", values), ("data_backward", gradients)):
+        rows = [
+            make_row(group=group, problem=f"n={k}", library=library, form=form, error=error)
+            for k, pair in enumerate(errors)
+            for library, form, error in zip(("orthoslice", "torch"), ("loss", "eager"), pair, strict=True)
+        ]
+        found = [t.met for t in gpu_targets.evaluate(rows) if "error against" in t.what and t.met is not None]
+        assert found == [met]
+    assert all(t.met is None for t in gpu_targets.evaluate([]) if "error against" in t.what)
+
+
 def test_memory_of_half_is_not_below_half() -> None:
     problem = "n=256, d=128, N=128"
     for peak, met in [(49, True), (50, False), (51, False)]:

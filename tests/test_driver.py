@@ -143,7 +143,7 @@ def test_adaptive_batch_waits_for_all(rng: np.random.Generator) -> None:
     """One pair is easy (equal clouds), the other is not: both get the directions of the hard one."""
     x = rng.normal(size=(20, 3))
     y = np.stack([x, rng.normal(size=(20, 3)) + 1])
-    est = osl.sliced_wasserstein(x, y, rtol=0.002, rng=0)
+    est = osl.sliced_wasserstein(x, y, rtol=0.002, directions="orthogonal", rng=0)
     assert est.converged is True
     assert est.value[0] == 0
     low, high = est.distance_interval()
@@ -163,10 +163,12 @@ def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], rng: np.ran
 
 
 def test_default_number_of_directions() -> None:
-    for dim, n, blocks in ((1, 128, 128), (3, 129, 43), (16, 128, 8), (64, 512, 8), (300, 1024, 8)):
+    for dim, n, blocks in ((1, 128, 128), (2, 128, 8), (3, 128, 4), (16, 128, 8), (64, 512, 8), (300, 1024, 8)):
         x = np.zeros((2, dim))
         est = osl.sliced_wasserstein(x, x + 1, rng=0)
         assert (est.n_directions, est.n_blocks) == (n, blocks)
+    est = osl.sliced_wasserstein(np.zeros((2, 3)), np.ones((2, 3)), directions="orthogonal", rng=0)
+    assert (est.n_directions, est.n_blocks) == (129, 43)
 
 
 def test_repr_repeats_the_estimate(rng: np.random.Generator) -> None:
@@ -192,7 +194,7 @@ def test_every_count_is_used_and_repeats(distance: Any, rng: np.random.Generator
     """Blocks that are not whole count too, in the value, the error bar and the record."""
     x, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
     for n in range(1, 14):
-        est = distance(x, y, n_directions=n, rng=0)
+        est = distance(x, y, directions="orthogonal", n_directions=n, rng=0)
         assert (est.n_directions, est.n_blocks, len(est.scores)) == (n, -(-n // 4), n)
         assert est.value == pytest.approx(np.mean(est.scores), rel=1e-12)
         assert np.isnan(est.stderr) == (n <= 4)
@@ -204,7 +206,7 @@ def test_every_count_is_used_and_repeats(distance: Any, rng: np.random.Generator
 
 def test_no_tolerance_without_error_bar(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
-    for options in ({"directions": np.eye(4)}, {"n_directions": 4}):
+    for options in ({"directions": np.eye(4)}, {"directions": "orthogonal", "n_directions": 4}):
         with pytest.raises(ValueError, match="need an error bar"):
             osl.sliced_wasserstein(x, y, rtol=0.1, **options)
     with pytest.raises(ValueError, match="need an error bar"):

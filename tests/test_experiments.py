@@ -34,13 +34,25 @@ COLUMNS = {
         *("data_set", "quantity", "exact", "paper", "difference", "agrees", "largest_move", "n_tried"),
         *table_2x2.COORDINATES,
     ],
+    "fig3_swae": [
+        *("data", "precision", "n_directions", "learning_rate", "estimator", "seed", "sweep"),
+        *("loss", "reconstruction", "penalty", "seconds"),
+    ],
     "fig4_trust_region": [
         *("task", "method", "strength", "seed", "steps", "n_episodes", "mean_return"),
         *("sw", "pw", "kl", "shift", "std", "rollout_ms", "update_ms"),
     ],
+    "fig5_hidden_codes": [
+        *("kind", "learning_rate", "distance", "seed", "sweep", "loss", "reconstruction", "penalty"),
+        *("mean_radius", "radius_95", "share_outside", "w2", "w2_of_prior", "x", "y"),
+    ],
     "fig6_generators": [
         *("kind", "method", "p", "seed", "steps", "w2", "central_modes", "perimeter_modes"),
         *("central_share", "reach", "x", "y"),
+    ],
+    "swae_gradients": [
+        *("seed", "sweep", "of", "varies", "estimator", "n_directions", "n_repeats"),
+        *("variance", "variance_stderr", "squared_mean", "ms"),
     ],
     "match_quality": [
         *("problem", "n", "dim", "repeat", "least", "best_direction", "merged", "match", "seconds"),
@@ -245,6 +257,56 @@ def test_wilson_interval() -> None:
 def test_rows_as_text(tmp_path: Path) -> None:
     common.write_rows(tmp_path / "rows.csv", [{"a": 1, "b": 1 / 3, "c": None}, {"a": 2, "b": 1e-12, "c": True}])
     assert (tmp_path / "rows.csv").read_text() == "a,b,c\n1,0.333333333,\n2,1e-12,True\n"
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rows = [{"a": 1, "b": 0.25, "c": None, "d": "text"}, {"a": 2, "b": 1e-12, "c": True, "d": "1 x"}]
+    common.write_rows(tmp_path / "rows.csv", rows)
+    assert common.read_rows(tmp_path / "rows.csv") == rows
+
+
+def test_one_part_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows take their old place, and are those of a whole run; the others stay."""
+    small = dataclasses.replace(power_two_sample.SMOKE, n_simulations=2, n_permutations=19)
+    monkeypatch.setattr(power_two_sample, "SMOKE", small)
+    chosen = {name: power_two_sample.PROBLEMS[name] for name in ("mean of one feature", "mixture", "digits")}
+    monkeypatch.setattr(power_two_sample, "PROBLEMS", chosen)
+    monkeypatch.setattr(power_two_sample, "check", lambda rows: [("a claim", True, str(len(rows)))])
+    arguments = ["power_two_sample", "--smoke", "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    whole = common.read_rows(tmp_path / "power_two_sample.csv")
+    spoilt = [row | {"n_rejected": -1} for row in whole]
+    common.write_rows(tmp_path / "power_two_sample.csv", spoilt)
+    assert CliRunner().invoke(app, [*arguments, "--part", "mixture"]).exit_code == 0
+    found = common.read_rows(tmp_path / "power_two_sample.csv")
+    expected = [new if new["problem"] == "mixture" else old for new, old in zip(whole, spoilt, strict=True)]
+    assert found == expected
+    for extra, message in (
+        (["--part", "pbmc"], "There is no problem 'pbmc'; there are mean of one feature, mixture, digits"),
+        (["--part", "mixture", "--out", str(tmp_path / "new")], "has no rows in"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, *extra])
+        assert result.exit_code == 2
+        assert message in result.output
+
+
+def test_a_problem_without_its_library_is_left_out_aloud(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert power_two_sample.run_part(power_two_sample.SMOKE, "pbmc68k") == []
+    assert (
+        "pbmc68k is left out: it needs scanpy, pip install 'orthoslice[experiments]'" in capsys.readouterr().err
+    )
+
+
+def test_cells_of_blood() -> None:
+    pytest.importorskip("scanpy", reason="pip install 'orthoslice[experiments]'")
+    x, y = power_two_sample.cells_mixed(np.random.default_rng(0), 0.4, power_two_sample.Config())
+    assert x.shape == y.shape == (60, 50)
+    monocytes = {row.tobytes() for row in power_two_sample.cells("CD14+ Monocyte")}
+    assert [sum(row.tobytes() in monocytes for row in sample) for sample in (x, y)] == [0, 24]
+    assert len({row.tobytes() for row in np.concatenate([x, y])}) == 120
 
 
 def test_command_lists_names() -> None:

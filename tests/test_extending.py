@@ -38,6 +38,18 @@ class Octagon(PointSet):
         return weights
 
 
+def test_steps_weigh_directions(clouds):
+    """A direction that is drawn twice at half the weight counts as one."""
+    found, expected = (
+        osl.barycenter(
+            clouds, directions=Octagon(replicates=1, uneven=uneven), n_directions=8 + uneven, fresh=False, rng=0
+        )
+        for uneven in (True, False)
+    )
+    assert found.converged
+    np.testing.assert_allclose(found.points, expected.points, atol=1e-9)
+
+
 @pytest.fixture
 def clouds(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(30, 2)), 1.5 * rng.normal(size=(20, 2)) + 0.5
@@ -254,8 +266,10 @@ def test_a_cloud_in_a_file(
     if weighted:
         options["x_weights"] = rng.dirichlet(np.ones(3000))
     expected = distance(x, y, **options)
-    found = distance(*files, **options)
-    np.testing.assert_allclose(found.value, expected.value, rtol=1e-5 if dtype == "float32" else 1e-12)
+    # A file beside an array, too: what is taken off the points of one is taken off those of the other.
+    for clouds in (files, (files[0], y), (x, files[1])):
+        found = distance(*clouds, **options)
+        np.testing.assert_allclose(found.value, expected.value, rtol=1e-5 if dtype == "float32" else 1e-12)
 
 
 def test_a_file_larger_than_its_budget_is_never_copied(tmp_path: Any) -> None:

@@ -254,7 +254,7 @@ def test_repr_reads_as_a_sentence(samples: Any) -> None:
     assert re.fullmatch(
         r"TwoSampleResult\(SW_1 of 40 and 31 points is 0\.\d+; \d+ of 999 permutations of labels within 31 "
         r"groups reach it: p = [\d.]+ \+- [\d.e-]+ \(Monte Carlo error\); "
-        r"directions=Orthogonal\(\), n_directions=130, rng=1\)",
+        r"directions=Optimized\(\), n_directions=128, rng=1\)",
         told,
     )
     few = repr(osl.two_sample_test(np.zeros((4, 1)), np.ones((6, 1)), groups=np.arange(10) // 2, rng=1))

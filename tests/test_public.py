@@ -35,6 +35,10 @@ HEAVY = [
     "typer",
     "ot",
     "dask",
+    "torchmetrics",
+    "sklearn",
+    "anndata",
+    "scanpy",
 ]
 MODULES = [osl, osl.directions]
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
@@ -69,6 +73,8 @@ def test_the_contract_is_there():
         "wasserstein_bounds": ["x", "y", "p"],
         "induced_coupling": ["x", "y", "direction"],
         "match": ["x", "y", "p"],
+        "value_and_grad": ["x", "y", "p"],
+        "flow": ["x", "y"],
     }
     for name, leading in contract.items():
         parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
@@ -82,6 +88,12 @@ def test_the_contract_is_there():
     assert test[:3] == ["x", "y", "p"]
     assert {"n_permutations", "groups", "directions", "n_directions", "rng", "memory", "workers"} <= set(test)
     assert list(inspect.signature(osl.pairwise).parameters)[:3] == ["clouds", "method", "p"]
+    barycenter = list(inspect.signature(osl.barycenter).parameters)
+    assert barycenter[:4] == ["clouds", "weights", "n_points", "method"]
+    explain = list(inspect.signature(osl.explain).parameters)
+    assert explain[:4] == ["x", "y", "p", "names"]
+    assert {"x_weights", "y_weights", "rng", "memory", "workers"} <= set(explain)
+    assert list(inspect.signature(osl.scaled).parameters) == ["clouds", "method"]
     assert {"IID", "Orthogonal", "HadamardRademacher"} <= set(SAMPLERS)
 
 
@@ -123,6 +135,21 @@ LOADED = f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
 def test_import_is_light():
     assert run_fresh(f"import json, sys, orthoslice; {LOADED}") == []
     assert run_fresh(f"import json, sys, scipy.stats; {LOADED}") == ["scipy.stats"]  # the check can fail
+
+
+def test_adapters_load_nothing_before_it_is_needed():
+    names = "CloudMetric, DriftDetector, group_clouds"
+    assert run_fresh(f"import json, sys; from orthoslice.adapters import {names}; {LOADED}") == []
+
+
+def test_adapters_are_listed():
+    listed = set(osl.adapters.__all__)
+    assert listed == {name for name in imported_names(osl.adapters) if not name.startswith("_")} - {
+        "TYPE_CHECKING",
+        "Any",
+    } | {"SlicedWassersteinMetric"}
+    with pytest.raises(AttributeError, match="has no attribute 'Metric'"):
+        osl.adapters.Metric  # noqa: B018
 
 
 def test_numpy_work_needs_no_other_array_library():

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -198,7 +198,7 @@ def converged_and_wrong(rtol: float, runs: int) -> tuple[int, int, float]:
     for seed in range(runs):
         x, y = clustered(seed % 2, 100, n=20)
         value = osl.exact.projected_plane(x, y, 2)
-        est = osl.projected_wasserstein(x, y, rtol=rtol, rng=seed, workers=1)
+        est = osl.projected_wasserstein(x, y, rtol=rtol, directions="orthogonal", rng=seed, workers=1)
         converged += est.converged
         wrong += est.converged and abs(est.distance / value**0.5 - 1) > rtol
         ratios.append(est.value / value)
@@ -220,7 +220,7 @@ def test_adaptive_runs_do_not_stop_before_rare_directions_were_met(monkeypatch: 
 
 def test_an_untrusted_interval_warns_and_says_so() -> None:
     x, y = jittered(0, 10, 2, 1e-3)
-    est = osl.projected_wasserstein(x, y, rng=0)
+    est = osl.projected_wasserstein(x, y, directions="orthogonal", rng=0)
     assert est.trusted is False
     assert "NOT to be trusted: clouds like these" in repr(est)
     with pytest.warns(osl.UntrustedWarning, match="more directions"):
@@ -231,12 +231,13 @@ def test_an_untrusted_interval_warns_and_says_so() -> None:
 
 def test_trust_of_batches_and_of_single_blocks() -> None:
     x, y = jittered(0, 10, 2, 1e-3)
-    batch = osl.projected_wasserstein(np.stack([x, x]), np.stack([y, y + 1]), rng=0)
+    options: dict[str, Any] = {"directions": "orthogonal", "rng": 0}
+    batch = osl.projected_wasserstein(np.stack([x, x]), np.stack([y, y + 1]), **options)
     assert batch.trusted.tolist() == [False, False]
     far = np.random.default_rng(1).normal(size=x.shape)
-    mixed = osl.projected_wasserstein(np.stack([x, x]), np.stack([y, far]), rng=0)
+    mixed = osl.projected_wasserstein(np.stack([x, x]), np.stack([y, far]), **options)
     assert mixed.trusted.tolist() == [False, True]
-    single = osl.sliced_wasserstein(np.zeros((2, 3)), np.ones((2, 3)), n_directions=3, rng=0)
+    single = osl.sliced_wasserstein(np.zeros((2, 3)), np.ones((2, 3)), n_directions=3, **options)
     assert single.trusted is False  # there is no interval
 
 
@@ -279,3 +280,18 @@ def test_scores_below_zero_are_no_error(rng: np.random.Generator) -> None:
     with np.errstate(all="raise"):
         reason = doubts(x, y, 3.0, scores, np.asarray(9.0), sliced=True, exact_moments=False)
     assert "a few directions carry most of the value" in str(reason)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_clouds_that_were_written_to_cannot_be_asked(kind: str, rng: np.random.Generator) -> None:
+    """What is read late must not be about other points than the estimate is; what was read before stays."""
+    x, y = rng.normal(size=(200, 3)), rng.normal(size=(200, 3)) + 1
+    if kind == "torch":
+        x, y = map(pytest.importorskip("torch").tensor, (x, y))
+    early, late = (osl.sliced_wasserstein(x, y, rng=0) for _ in range(2))
+    assert early.trusted
+    x[:50] *= 1000
+    assert early.trusted
+    assert late.trusted is None
+    with pytest.warns(osl.UntrustedWarning, match="written to since"):
+        assert np.isnan(float(late.data_stderr))

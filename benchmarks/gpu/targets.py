@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -27,6 +29,8 @@ SLICED = {
 }
 DRAWING_RATIO = 1.5
 MEMORY_RATIO = 0.5
+LAST_PLACE = 2.0**-23
+"""Of float32, relative."""
 
 
 def evaluate(rows: Sequence[Row]) -> list[Target]:
@@ -37,6 +41,8 @@ def evaluate(rows: Sequence[Row]) -> list[Target]:
         *_memory(rows),
         _never_slower(rows, "data", "on any kind of data"),
         _never_slower(rows, "data_backward", "on any kind of data, forward and backward"),
+        _never_less_accurate(rows),
+        _gradients_as_accurate(rows),
         _never_slower(rows, "sizes", "at any size"),
     ]
 
@@ -88,6 +94,46 @@ def _never_slower(rows: Sequence[Row], group: str, where: str) -> Target:
     if least is None:
         return Target(what, ">= 1x", where, None)
     return Target(what, ">= 1x", f"{least:.3g}x {where}", least >= 1)
+
+
+def _errors(rows: Sequence[Row], group: str) -> dict[str, tuple[float, float]]:
+    """Of every problem with both answers: our error, and that of plain torch."""
+    found = {}
+    for problem in dict.fromkeys(row["problem"] for row in select(rows, group=group)):
+        peers = select(rows, group=group, problem=problem, library="torch", form="eager")
+        errors = [row["error"] for row in (*_mine(rows, group, problem), *peers)]
+        if len(errors) == 2 and None not in errors:
+            found[problem] = (errors[0], errors[1])
+    return found
+
+
+def _never_less_accurate(rows: Sequence[Row]) -> Target:
+    """Below one unit in the last place of float32, which of two answers is closer is luck."""
+    what, asked = "values on any kind of data, error against float64", f"<= plain torch's or {LAST_PLACE:.2g}"
+    errors = _errors(rows, "data")
+    if not errors:
+        return Target(what, asked, "not measured", None)
+    larger = {problem: mine for problem, (mine, torch) in errors.items() if mine > torch}
+    text = f"larger at {len(larger)} of {len(errors)}"
+    if larger:
+        worst = max(larger, key=lambda problem: larger[problem])
+        text += f", up to {larger[worst]:.2g} at {worst}"
+    return Target(what, asked, text, all(mine <= LAST_PLACE for mine in larger.values()))
+
+
+def _gradients_as_accurate(rows: Sequence[Row]) -> Target:
+    """In the median, since float32 makes points change places here and there.
+
+    A gradient is then off by much more than rounding; to whom that happens on a problem is luck.
+    """
+    what, asked = "gradients on any kind of data, error against plain torch's", "<= 1x in the median"
+    ratios = []
+    for mine, torch in _errors(rows, "data_backward").values():
+        ratios.append(mine / torch if torch else math.inf if mine else 1.0)
+    if not ratios:
+        return Target(what, asked, "not measured", None)
+    got, larger = statistics.median(ratios), sum(ratio > 1 for ratio in ratios)
+    return Target(what, asked, f"{got:.3g}x; larger at {larger} of {len(ratios)}", got <= 1)
 
 
 def _mine(rows: Sequence[Row], group: str, problem: str) -> list[Row]:

@@ -45,7 +45,7 @@ def prepare(job: Job, data: Data) -> Solver:
         return distance(x, y, job.p, directions=theta, workers=job.threads).value
 
     def draw_and_call(seed: int) -> Any:
-        options = {"directions": job.directions, "n_directions": job.n_directions}
+        options = {"directions": job.directions, "n_directions": job.n_directions, "control": None}
         return distance(x, y, job.p, rng=seed, workers=job.threads, **options).value
 
     solve = call if job.directions == "given" else draw_and_call

@@ -26,14 +26,13 @@ class Config:
     learning_rates: tuple[float, ...] = (1e-4, 1e-5)
     n_seeds: int = 5
     n_directions: int = 50
-    n_sweeps: int = 30
+    n_sweeps: int = 19
 
-    # Beyond the paper, over fewer sweeps: as many directions as coordinates, other images, and convolutions
-    # that multiply more exactly.
+    # Beyond the paper: other counts of directions, other images, and convolutions that multiply more exactly.
     n_extra_sweeps: int = 15
-    whole_block: int = 128
-    extra_data: tuple[str, ...] = ("fashion-mnist",)
-    precision_estimators: tuple[str, ...] = ("orthogonal",)
+    extra_counts: tuple[int, ...] = ()
+    extra_data: tuple[str, ...] = ()
+    precision_estimators: tuple[str, ...] = ()
 
     data: str = "mnist"
     n_images: int = 50_000
@@ -55,9 +54,7 @@ SMOKE = Config(
     n_directions=8,
     n_sweeps=3,
     n_extra_sweeps=2,
-    whole_block=16,
-    extra_data=(),
-    precision_estimators=(),
+    extra_counts=(16,),
     data="digits",
     n_images=160,
     batch_size=40,
@@ -68,8 +65,11 @@ SMOKE = Config(
     is_kept=False,
 )
 
+BEYOND = Config(extra_counts=(128,), extra_data=("fashion-mnist",), precision_estimators=("orthogonal",))
+"""With what goes beyond the paper: a whole block of directions, Fashion-MNIST, and convolutions in TF32."""
+
 FREE = {
-    *("estimators", "learning_rates", "n_seeds", "n_directions", "n_sweeps", "n_extra_sweeps", "whole_block"),
+    *("estimators", "learning_rates", "n_seeds", "n_directions", "n_sweeps", "n_extra_sweeps", "extra_counts"),
     *("extra_data", "precision_estimators", "n_timing_rounds", "n_timing_steps", "is_kept"),
 }
 """Settings that say which runs there are; the others say what a run is."""
@@ -98,7 +98,7 @@ def list_runs(config: Config) -> list[Run]:
 def _groups(config: Config) -> Iterator[list[Run]]:
     paper = config.data, config.precision, config.n_directions
     yield from (_seeds(config, paper, rate, config.estimators) for rate in config.learning_rates)
-    extra = [(config.data, config.precision, config.whole_block)]
+    extra = [(config.data, config.precision, count) for count in config.extra_counts]
     extra += [(data, config.precision, config.n_directions) for data in config.extra_data]
     for kind in extra:
         yield from (_seeds(config, kind, rate, config.estimators) for rate in config.learning_rates)

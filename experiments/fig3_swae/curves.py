@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,17 @@ class Curve(NamedTuple):
     estimator: str
     log_loss: Floats
     """(seeds, sweeps)"""
-    times: dict[str, Any]
-    """Milliseconds of a step and of its distance, with standard errors; None where they were not taken."""
+    seconds: Floats
+    """(seeds, sweeps); of a sweep, beside other runs on the same machine."""
 
     @property
     def sweeps(self) -> Floats:
         return np.arange(1.0, 1 + self.log_loss.shape[1])
+
+    @property
+    def sweep_seconds(self) -> Floats:
+        """The median over sweeps, a seed: the first ones compile."""
+        return np.median(self.seconds, axis=1)
 
     @property
     def final(self) -> Floats:
@@ -56,9 +61,11 @@ def make_curves(rows: list[Row]) -> dict[Kind, dict[str, Curve]]:
     made: dict[Kind, dict[str, Curve]] = {}
     for (kind, estimator), by_seed in seeds.items():
         length = min(map(len, by_seed.values()))
-        losses = np.array([[row["loss"] for row in by_seed[seed][:length]] for seed in sorted(by_seed)])
-        times = {name: value for name, value in by_seed[0][0].items() if "_ms" in name}
-        made.setdefault(kind, {})[estimator] = Curve(kind, estimator, np.log(losses), times)
+        loss, seconds = (
+            np.array([[row[name] for row in by_seed[seed][:length]] for seed in sorted(by_seed)])
+            for name in ("loss", "seconds")
+        )
+        made.setdefault(kind, {})[estimator] = Curve(kind, estimator, np.log(loss), seconds)
     return made
 
 

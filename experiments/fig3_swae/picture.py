@@ -14,8 +14,6 @@ from experiments.trainings import Row
 
 # Red, blue and green are the paper's.
 COLOURS = {"iid": IID_COLOUR, "orthogonal": ORTHOGONAL_COLOUR, "hadamard": "#009e73"}
-N_COLUMNS = 4
-STEPS_A_SWEEP = Config.n_images // Config.batch_size
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -26,9 +24,10 @@ def draw(rows: list[Row]) -> Figure:
     rates = list(dict.fromkeys(kind.learning_rate for kind in plain))
     others = [kind for kind in curves if kind.precision != Config.precision]
     n_panels = len(rates) + 2 + len(plain) + bool(others)
-    n_rows = math.ceil(n_panels / N_COLUMNS)
-    figure = Figure(figsize=(3.2 * N_COLUMNS, 2.7 * n_rows), layout="constrained")
-    grid = figure.subplots(n_rows, N_COLUMNS, squeeze=False).ravel()
+    n_columns = 3 if n_panels <= 9 else 4
+    n_rows = math.ceil(n_panels / n_columns)
+    figure = Figure(figsize=(3.4 * n_columns, 2.8 * n_rows), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for axes in grid[n_panels:]:
         axes.set_axis_off()
     panels = iter(grid)
@@ -52,10 +51,10 @@ def _draw_band(axes: Axes, x: object, middle: object, low: object, high: object,
 def _draw_curves(axes: Axes, group: dict[str, Curve], *, seconds: bool = False) -> None:
     for name, curve in group.items():
         mean, spread = curve.log_loss.mean(axis=0), curve.log_loss.std(axis=0)
-        x = curve.sweeps * (curve.times["step_ms"] * STEPS_A_SWEEP / 1e3 if seconds else 1)
+        x = curve.sweeps * (curve.sweep_seconds.mean() if seconds else 1)
         _draw_band(axes, x, mean, mean - spread, mean + spread, color=COLOURS[name], label=ESTIMATORS[name])
     kind = next(iter(group.values())).kind
-    axes.set(ylabel="log training loss", xlabel="seconds of steps alone" if seconds else "iterations (sweeps)")
+    axes.set(ylabel="log training loss", xlabel="seconds" if seconds else "iterations (sweeps)")
     axes.set_title(f"{kind.data}, {kind.n_directions} directions, rate {kind.learning_rate:g}")
     axes.legend()
 
@@ -66,16 +65,15 @@ def _draw_against_time(axes: Axes, group: dict[str, Curve]) -> None:
 
 
 def _draw_times(axes: Axes, plain: dict[Kind, dict[str, Curve]]) -> None:
-    """Bars: a whole step, and dark the part of it that the distance takes alone."""
-    counts = list(dict.fromkeys(kind.n_directions for kind in plain))
-    for place, count in enumerate(counts):
-        group = next(group for kind, group in plain.items() if kind.n_directions == count)
+    """Bars: seconds of a sweep, means over seeds of medians over sweeps, with standard deviations."""
+    for place, group in enumerate(plain.values()):
         for offset, (name, curve) in enumerate(group.items()):
-            x, times = place + 0.27 * (offset - 1), curve.times
-            axes.bar(x, times["step_ms"], 0.25, color=COLOURS[name], alpha=0.35, yerr=times["step_ms_stderr"])
-            axes.bar(x, times["distance_ms"], 0.25, color=COLOURS[name])
-    axes.set_xticks(range(len(counts)), [f"{count} directions" for count in counts])
-    axes.set(ylabel="milliseconds", title="a step; dark: its distance alone")
+            seconds = curve.sweep_seconds
+            x = place + 0.27 * (offset - 1)
+            axes.bar(x, seconds.mean(), 0.25, color=COLOURS[name], yerr=seconds.std(ddof=1))
+    labels = [f"{kind.data}\n{kind.n_directions}, {kind.learning_rate:g}" for kind in plain]
+    axes.set_xticks(range(len(plain)), labels)
+    axes.set(ylabel="seconds", title="a sweep, other runs beside it")
 
 
 def _draw_differences(axes: Axes, kind: Kind, group: dict[str, Curve]) -> None:

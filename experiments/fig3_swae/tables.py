@@ -12,29 +12,36 @@ from experiments.trainings import Row, read_rows
 
 HEAD = (
     *("data", "directions", "learning rate", "sweeps", "estimator", "seeds", "final log loss"),
-    *("minus iid, final", "minus iid, over all sweeps"),
+    *("minus iid, final", "minus iid, over all sweeps", "seconds a sweep"),
 )
 
 
 def tables(rows: list[Row]) -> str:
-    """Markdown: final log losses, what they are less than those of iid, and what a step costs."""
+    """Markdown: final log losses, how they differ from those of iid, and what convolutions in TF32 change."""
     curves = make_curves(rows)
     parts = [f"| {' | '.join(HEAD)} |", "| --- " * len(HEAD) + "|"]
+    others = []
     for kind, group in curves.items():
         if kind.precision == Config.precision:
             parts += [_line(kind, curve, group["iid"]) for curve in group.values()]
-    parts += ["", "| data | learning rate | TF32 - bf16, final | over all sweeps |", "| --- " * 4 + "|"]
-    for kind, group in curves.items():
-        other = curves.get(kind._replace(precision=Config.precision), {})
-        for name, curve in group.items() if kind.precision != Config.precision else ():
-            n = curve.log_loss.shape[1]
-            base = other[name]._replace(log_loss=other[name].log_loss[:, :n])
-            cells = [f"{kind.data}, {ESTIMATORS[name]}", f"{kind.learning_rate:g}"]
-            cells += [_gap(curve.final, base.final), _gap(curve.whole, base.whole)]
-            parts.append(f"| {' | '.join(cells)} |")
-    parts += ["", "| directions | estimator | ms a step | ms of the distance alone |", "| --- " * 4 + "|"]
-    parts += _times(curves)
+        else:
+            base = curves[kind._replace(precision=Config.precision)]
+            others += [_other_line(kind, curve, base[name]) for name, curve in group.items()]
+    if others:
+        parts += [
+            "",
+            "| data | learning rate | TF32 - bf16, final | over all sweeps |",
+            "| --- " * 4 + "|",
+            *others,
+        ]
     return "\n".join(parts)
+
+
+def _other_line(kind: Kind, curve: Curve, base: Curve) -> str:
+    alike = base._replace(log_loss=base.log_loss[:, : curve.log_loss.shape[1]])
+    cells = [f"{kind.data}, {ESTIMATORS[curve.estimator]}", f"{kind.learning_rate:g}"]
+    cells += [_gap(curve.final, alike.final), _gap(curve.whole, alike.whole)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _line(kind: Kind, curve: Curve, iid: Curve) -> str:
@@ -45,26 +52,12 @@ def _line(kind: Kind, curve: Curve, iid: Curve) -> str:
         cells += ["", ""]
     else:
         cells += [_gap(curve.final, iid.final), _gap(curve.whole, iid.whole)]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join([*cells, f'{curve.sweep_seconds.mean():.3f}'])} |"
 
 
 def _gap(a: object, b: object) -> str:
     mean, low, high = difference(a, b)  # type: ignore[arg-type]
     return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
-
-
-def _times(curves: dict[Kind, dict[str, Curve]]) -> list[str]:
-    seen: dict[tuple[int, str], str] = {}
-    for kind, group in curves.items():
-        for name, curve in group.items():
-            if curve.times.get("step_ms") is not None:
-                cells = [
-                    f"{curve.times[column]:.3f} ± {curve.times[f'{column}_stderr']:.3f}"
-                    for column in ("step_ms", "distance_ms")
-                ]
-                line = f"| {kind.n_directions} | {ESTIMATORS[name]} | {' | '.join(cells)} |"
-                seen.setdefault((kind.n_directions, name), line)
-    return list(seen.values())
 
 
 if __name__ == "__main__":

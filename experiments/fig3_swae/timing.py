@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.fig3_swae.config import ESTIMATORS, FREE, SMOKE, Config, Run, list_jobs, make_training
+from experiments.fig3_swae.config import BEYOND, ESTIMATORS, FREE, SMOKE, Config, Run, make_training
 from experiments.trainings import Place, Row, command, read_rows, rounded, write_rows
 
 FILE = "timing.csv"
@@ -25,7 +25,7 @@ def measure(config: Config, place: Place) -> list[Row]:
 
     wait: Callable[[], Any] = torch.cuda.synchronize if place.device.startswith("cuda") else int
     trainings: dict[tuple[int, str], Any] = {}
-    for count in (config.n_directions, config.whole_block):
+    for count in (config.n_directions, *config.extra_counts):
         for estimator in config.estimators:
             run = Run(config.data, config.precision, count, config.learning_rates[0], estimator, 0)
             trainings[count, estimator] = make_training(run, config, place)
@@ -56,9 +56,9 @@ def measure(config: Config, place: Place) -> list[Row]:
 
 
 def measure_into(config: Config, folder: Path, place: Place) -> None:
-    """Measure, unless that is done, and keep the rows beside those of the trainings."""
-    if not (folder / FILE).exists():
-        write_rows(folder / FILE, measure(config, place))
+    """Measure, keep the rows beside those of the trainings, and print what they say."""
+    write_rows(folder / FILE, measure(config, place))
+    print(table(read_rows(folder / FILE)))
 
 
 def summarize(rows: list[Row]) -> dict[tuple[int, str], dict[str, float]]:
@@ -86,16 +86,7 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _measure_and_print(config: Config, folder: Path, place: Place) -> None:
-    (folder / FILE).unlink(missing_ok=True)
-    measure_into(config, folder, place)
-    print(table(read_rows(folder / FILE)))
-
-
 if __name__ == "__main__":
-
-    def no_jobs(config: Config, place: Place) -> list[Any]:
-        """Nothing is trained here."""
-        return list_jobs(config, place)[:0]
-
-    sys.exit(command("fig3_swae", __doc__, (Config(), SMOKE), no_jobs, FREE, _measure_and_print))
+    # Nothing is trained here.
+    none = lambda config, place: []  # noqa: E731
+    sys.exit(command("fig3_swae", __doc__, (BEYOND, SMOKE), none, FREE, measure_into))

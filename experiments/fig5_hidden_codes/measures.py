@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import orthoslice as osl
 from experiments.fig5_hidden_codes.config import Config, Run
 from experiments.fig5_hidden_codes.training import codes_path
-from experiments.trainings import Row, rounded
+from experiments.trainings import Files, Row, read_rows, rounded
 
 Floats = NDArray[np.float64]
 
@@ -18,30 +18,36 @@ COLUMNS = (
     *("kind", "learning_rate", "distance", "seed", "sweep", "loss", "reconstruction", "penalty"),
     *("mean_radius", "radius_95", "share_outside", "w2", "w2_of_prior", "x", "y"),
 )
-"""Of the disc's law the mean radius is 2/3, 95% lie within a radius of 0.975, and none is outside.
+"""Rows are of three kinds: a sweep of a run, the codes that a run has left, and one code of them.
 
-`w2` is the exact W_2 between clouds of `Config.n_exact` codes and of as many points of the disc's law, a mean
-over clouds. `w2_of_prior` is the same between two clouds of that law: codes that follow it would get that.
+Of the disc's law the mean radius is 2/3, 95% lie within a radius of 0.975, and none is outside. `w2` is the
+exact W_2 between clouds of `Config.n_exact` codes and of as many points of the disc's law, a mean over clouds.
+`w2_of_prior` is the same between two clouds of that law: codes that follow it would get that.
 """
 
 
 def collect(rows: list[Row], runs: list[Run], folder: Path, config: Config) -> list[Row]:
-    """Rows of sweeps, of ends of runs, and of codes of the first seed."""
+    """Rows of all kinds; single codes are those of the first run of a distance that has left any."""
     made = [_complete({"kind": "sweep"} | row) for row in rows]
     rng = np.random.default_rng(config.seed)
     n_clouds = config.n_codes // config.n_exact
     references = [draw_disc(2 * config.n_exact, rng).reshape(2, -1, 2) for _ in range(n_clouds)]
     of_prior = float(np.mean([osl.wasserstein(a, b).distance for a, b in references]))
+    drawn: set[tuple[float, str]] = set()
     for run in runs:
-        codes = np.load(codes_path(folder / run.name)).astype(float)
-        last = [row for row in rows if run._asdict().items() <= row.items()][-1]
+        path = codes_path(folder / run.name)
+        if not path.exists():
+            continue
+        codes = np.load(path).astype(float)
         # The same points of the disc for all runs.
         clouds = zip(np.split(codes, n_clouds), references, strict=True)
         w2 = float(np.mean([osl.wasserstein(cloud, prior).distance for cloud, (prior, _) in clouds]))
-        made.append(_complete({"kind": "end"} | last | measure(codes) | {"w2": w2, "w2_of_prior": of_prior}))
-        if run.seed == 0:
-            drawn = codes[: config.n_drawn]
-            made += [_complete({"kind": "code"} | run._asdict() | {"x": x, "y": y}) for x, y in drawn.tolist()]
+        last = read_rows(Files.of(run.name, folder).rows)[-1]
+        made.append(_complete({"kind": "codes"} | last | measure(codes) | {"w2": w2, "w2_of_prior": of_prior}))
+        if run[:2] not in drawn:
+            drawn.add(run[:2])
+            points = codes[: config.n_drawn].tolist()
+            made += [_complete({"kind": "code"} | run._asdict() | {"x": x, "y": y}) for x, y in points]
     return made
 
 

@@ -15,7 +15,7 @@ COLOURS = {"sliced": ORTHOGONAL_COLOUR, "projected": "#009e73"}
 
 
 def draw(rows: list[Row]) -> Figure:
-    """A row a learning rate: codes of SW, codes of PW, the law of their radius, and their mean radius."""
+    """A row a learning rate: codes of SW and of PW, the law of their radius, and mean radii of all seeds."""
     rates = list(dict.fromkeys(row["learning_rate"] for row in rows))
     figure = Figure(figsize=(12.5, 3.2 * len(rates)), layout="constrained")
     grid = figure.subplots(len(rates), 4, squeeze=False)
@@ -23,7 +23,6 @@ def draw(rows: list[Row]) -> Figure:
         part = [row for row in rows if row["learning_rate"] == rate]
         for axes, distance in zip(scatters, DISTANCES, strict=True):
             _draw_codes(axes, [row for row in part if row["distance"] == distance], distance)
-            axes.set_title(f"{DISTANCES[distance]}, rate {rate:g}")
         _draw_radii(radii, part)
         _draw_training(training, part)
     return figure
@@ -37,8 +36,9 @@ def _draw_codes(axes: Axes, rows: list[Row], distance: str) -> None:
     x, y = _codes(rows, distance).T
     axes.scatter(x, y, s=3, color=COLOURS[distance], alpha=0.6, linewidths=0, rasterized=True)
     axes.add_patch(Circle((0, 0), 1, fill=False, color="black", linewidth=0.8))
-    end = max(1.4, float(np.quantile(np.abs([x, y]), 0.999)))
-    axes.set(xlim=(-end, end), ylim=(-end, end), aspect="equal")
+    left = next(row for row in rows if row["kind"] == "codes")
+    axes.set(xlim=(-1.75, 1.75), ylim=(-1.75, 1.75), aspect="equal")
+    axes.set_title(f"{DISTANCES[distance]}, rate {left['learning_rate']:g}, {left['sweep']} sweeps")
 
 
 def _draw_radii(axes: Axes, rows: list[Row]) -> None:
@@ -47,7 +47,7 @@ def _draw_radii(axes: Axes, rows: list[Row]) -> None:
         axes.plot(radius, np.linspace(0, 1, radius.size), color=COLOURS[distance], label=label)
     disc = np.linspace(0, 1, 50)
     axes.plot(disc, disc**2, "--", color=GREY, label="uniform on the disc")
-    axes.set(xlabel="radius", ylabel="share of codes within", title="radii, first seed", xlim=(0, 1.6))
+    axes.set(xlabel="radius", ylabel="share of codes within", title="radii of these codes", xlim=(0, 1.75))
     axes.grid(alpha=0.3)
     axes.legend()
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from experiments.common import RESULTS, student
-from experiments.fig5_hidden_codes.claims import column, ends
+from experiments.fig5_hidden_codes.claims import by_kind, column, ends
 from experiments.trainings import Row, read_rows
 
 MEASURES = {
@@ -20,14 +20,23 @@ MEASURES = {
 
 def table(rows: list[Row]) -> str:
     """Markdown, a row a learning rate and distance, means with 95% intervals over seeds."""
-    head = ("learning rate", "sweeps", "distance", *MEASURES.values())
+    head = ("learning rate", "distance", "sweeps", "seeds", *MEASURES.values())
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    for rate, group in ends(rows).items():
-        for distance, part in group.items():
-            cells = [f"{rate:g}", str(part[0]["sweep"]), "SW_1" if distance == "sliced" else "PW_1"]
-            cells += [_interval(student(column(part, name))) for name in MEASURES]
-            lines.append(f"| {' | '.join(cells)} |")
+    for found in (ends(rows), by_kind(rows, "codes")):
+        for rate, group in found.items():
+            for distance, part in group.items():
+                cells = [f"{rate:g}", "SW_1" if distance == "sliced" else "PW_1"]
+                cells += [str(part[0]["sweep"]), str(len(part)), *(_cell(part, name) for name in MEASURES)]
+                lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(part: list[Row], name: str) -> str:
+    """A mean with its interval; the numbers themselves where there are too few for one."""
+    if part[0][name] is None:
+        return ""
+    values = column(part, name)
+    return _interval(student(values)) if len(values) > 2 else ", ".join(f"{value:.3f}" for value in values)
 
 
 def _interval(found: tuple[float, float, float]) -> str:

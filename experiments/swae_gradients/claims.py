@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from experiments.common import Claim, student
 from experiments.swae_gradients.config import Config
 from experiments.trainings import Row
@@ -46,7 +48,7 @@ def compare(rows: list[Row], case: Case, estimator: str, base: str = "iid", *, t
             cost = row["ms"] if timed else 1.0
             values[row["estimator"]][row["seed"]] = math.log(row["variance"] * cost)
     gaps = [values[estimator][seed] - values[base][seed] for seed in sorted(values[base])]
-    return Ratio(*map(math.exp, student(gaps)))
+    return Ratio(*map(math.exp, student(np.array(gaps))))
 
 
 def judge(rows: list[Row]) -> list[Claim]:

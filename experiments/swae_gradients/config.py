@@ -24,6 +24,8 @@ class Config:
     n_code_repeats: int = 100
     n_encoder_repeats: int = 60
     n_timed: int = 50
+    n_measurements: int | None = 36
+    """How many of all measurements are made, in their order; None for all."""
 
     directions: str = "orthogonal"
     n_directions: int = 50
@@ -40,13 +42,14 @@ class Config:
 
 
 SMOKE = Config(
-    n_seeds=3,
+    n_seeds=5,
     sweeps=(0, 1),
     code_counts=(16, 32),
     encoder_counts=(16,),
-    n_code_repeats=40,
-    n_encoder_repeats=8,
-    n_timed=3,
+    n_code_repeats=30,
+    n_encoder_repeats=12,
+    n_timed=2,
+    n_measurements=None,
     n_directions=16,
     learning_rate=1e-3,
     data="digits",
@@ -57,7 +60,10 @@ SMOKE = Config(
     is_kept=False,
 )
 
-FREE = {"n_seeds", "is_kept"}
+BEYOND = Config(n_measurements=None)
+"""With all measurements."""
+
+FREE = {"n_seeds", "n_measurements", "is_kept"}
 """Settings that say which runs there are; the others say what a run is."""
 
 
@@ -79,12 +85,13 @@ def list_measurements(config: Config) -> list[Measurement]:
     kinds += [
         ("encoder", varies, count) for varies in ("directions", "everything") for count in config.encoder_counts
     ]
-    return [
+    every = [
         Measurement(sweep, of, varies, estimator, count)
         for sweep in config.sweeps
         for of, varies, count in kinds
         for estimator in config.estimators
     ]
+    return every[: config.n_measurements]
 
 
 def list_jobs(config: Config, place: Place) -> list[Job]:

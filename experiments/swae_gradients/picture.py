@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments.common import GREY, IID_COLOUR, ORTHOGONAL_COLOUR
 from experiments.trainings import Row
@@ -30,7 +31,11 @@ def draw(rows: list[Row]) -> Figure:
         column[0].minorticks_off()
         _draw_lines(column[1], codes, "ms")
         column[1].set(xlabel="milliseconds a call", title="by codes, against time")
-        _draw_weights(column[2], [row for row in part if row["of"] == "encoder"])
+        weights = [row for row in part if row["of"] == "encoder"]
+        if weights:
+            _draw_weights(column[2], weights)
+        else:
+            column[2].set_axis_off()
         column[0].legend()
     return figure
 
@@ -51,6 +56,10 @@ def _draw_lines(axes: Axes, rows: list[Row], x: str) -> None:
         axes.errorbar(at, middle, yerr=error, color=colour, marker="o", markersize=3, linewidth=1, label=label)
     axes.set(xscale="log", yscale="log", ylabel="variance / squared mean")
     axes.grid(alpha=0.3, which="both")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _draw_weights(axes: Axes, rows: list[Row]) -> None:

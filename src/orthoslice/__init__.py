@@ -5,41 +5,53 @@ from typing import Any as _Any
 
 from orthoslice import control, datasets, directions, exact
 from orthoslice.all_pairs import Pairwise, pairwise
+from orthoslice.barycenters import barycenter
 from orthoslice.bounds import Bounds, wasserstein_bounds
 from orthoslice.coupling import Coupling, induced_coupling
-from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.descent import Descent
+from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
 from orthoslice.exact import Transport, wasserstein
+from orthoslice.explaining import Explanation, explain
+from orthoslice.flows import flow
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
+from orthoslice.scaling import scaled
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bounds",
     "Coupling",
+    "Descent",
     "Estimate",
+    "Explanation",
     "Pairwise",
     "Transport",
     "TwoSampleResult",
     "UntrustedWarning",
+    "barycenter",
     "control",
     "datasets",
     "directions",
     "exact",
+    "explain",
+    "flow",
     "induced_coupling",
     "match",
     "pairwise",
     "projected_wasserstein",
+    "scaled",
     "sliced_wasserstein",
     "two_sample_test",
+    "value_and_grad",
     "wasserstein",
     "wasserstein_bounds",
 ]
 
 
 def __getattr__(name: str) -> _Any:
-    # Torch is neither needed nor loaded by those who use no loss.
-    if name == "nn":
-        return _importlib.import_module("orthoslice.nn")
+    # Neither torch nor what the adapters are for is loaded by those who do not use them.
+    if name in ("nn", "adapters"):
+        return _importlib.import_module(f"orthoslice.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -147,9 +147,9 @@ def pairwise(
 ) -> Pairwise:
     """Distances between all pairs of many clouds, with error bars.
 
-    The same as :func:`sliced_wasserstein` of every pair with the same `rng`, to rounding, but each cloud is
-    projected and sorted once, and not once a pair. For clustering, embedding and nearest neighbours of
-    clouds: patients by their cells, texts by their words, batches by their rows.
+    The same as :func:`sliced_wasserstein` of every pair with ``control=None`` and the same `rng`, to rounding,
+    but each cloud is projected and sorted once, and not once a pair. For clustering, embedding and nearest
+    neighbours of clouds: patients by their cells, texts by their words, batches by their rows.
 
     Parameters
     ----------
@@ -255,47 +255,56 @@ class Job(NamedTuple):
 
 def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
     """Names and points of all clouds, in one floating type."""
-    named = dict(_named(clouds))
+    named, _ = named_clouds(clouds)
     if len(named) < 2:
         raise ValueError(f"`clouds` must hold two or more clouds; got {len(named)}.")
-    first_name, first = next(iter(named.items()))
     points = []
-    for name, given in named.items():
-        try:
-            x, cloud = make_clouds(first, given)
-        except (ValueError, TypeError) as error:
-            raise type(error)(
-                f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "
-                f"{first_name!r}, called `x`: {error}"
-            ) from None
-        if is_traced(x.points, cloud.points):
+    for cloud in agreeing_clouds(named):
+        if is_traced(cloud.points):
             raise TypeError(
                 "`pairwise` needs values and cannot be traced (jit, grad or vmap). Call it outside."
             )
-        if cloud.batch:
-            raise ValueError(f"Each of `clouds` must have shape (n, dim); {name!r} has {cloud.points.shape}.")
         points.append(to_numpy(cloud.points))
     dtype = np.result_type(*points)
     return list(named), [cloud.astype(dtype, copy=False) for cloud in points]
 
 
-def _named(clouds: Any) -> Iterator[tuple[Hashable, Any]]:
+def agreeing_clouds(named: Mapping[Hashable, Any]) -> Iterator[Cloud]:
+    """Single clouds `(n, dim)` of one library and dimension; columns of frames in the order of the first."""
+    first_name, first = next(iter(named.items()))
+    for name, given in named.items():
+        try:
+            _, cloud = make_clouds(first, given)
+        except (ValueError, TypeError) as error:
+            raise type(error)(
+                f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "
+                f"{first_name!r}, called `x`: {error}"
+            ) from None
+        if cloud.batch:
+            raise ValueError(f"Each of `clouds` must have shape (n, dim); {name!r} has {cloud.points.shape}.")
+        yield cloud
+
+
+def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
+    """What the user gave as many clouds, by name, and whether they had names; else these are numbers."""
     if isinstance(clouds, Mapping):
-        yield from clouds.items()
-        return
+        return dict(clouds.items()), True
     if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
         raise TypeError(
             "`clouds` must be a mapping from names to clouds, pairs (name, cloud), or a sequence of clouds; "
-            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`."
+            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`; of AnnData, "
+            "`osl.adapters.group_clouds(adata, groupby)`."
         )
-    seen: set[Hashable] = set()
+    named: dict[Hashable, Any] = {}
+    has_names = False
     for index, entry in enumerate(clouds):
         pair = isinstance(entry, tuple) and len(entry) == 2 and _rank(entry[1]) >= 2
         name, cloud = entry if pair else (index, entry)
-        if name in seen:
+        if name in named:
             raise ValueError(f"`clouds` must have a name each; got {name!r} twice.")
-        seen.add(name)
-        yield name, cloud
+        named[name] = cloud
+        has_names |= pair
+    return named, has_names
 
 
 def _rank(value: Any) -> int:

@@ -152,6 +152,13 @@ class Statistics(NamedTuple):
     """Of the means of whole units; 0 where there are too few to tell."""
 
 
+class Controlled(Statistics):
+    """The same where a control variate is used, whose mean is not known exactly."""
+
+    known: Array
+    """The part of the squared standard error that units do not tell: the variance from that mean."""
+
+
 def statistics(scores: Array, layout: Layout) -> Statistics:
     """Mean of the scores `(n_directions, ...)`, its standard error, and the skewness behind it.
 
@@ -207,7 +214,10 @@ def with_variance(found: Statistics, variance: Array | None) -> Statistics:
     """The same with an error that has a further, independent source of this variance."""
     if variance is None:
         return found
-    return found._replace(stderr=namespace(found.stderr).sqrt(found.stderr * found.stderr + variance))
+    stderr = namespace(found.stderr).sqrt(found.stderr * found.stderr + variance)
+    controlled = Controlled(found.mean, stderr, found.skewness)
+    controlled.known = variance
+    return controlled
 
 
 def unit_means(scores: Array, layout: Layout) -> Array:
@@ -249,7 +259,12 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
     lean = 1.25 * (1 + 2 * t * t) / (6 * math.sqrt(layout.n_units)) * found.skewness
     nothing = xp.zeros_like(lean)
     down, up = (xp.minimum(xp.maximum(side, nothing), nothing + t) for side in (-lean, lean))
-    return (t + down) * found.stderr, (t + up) * found.stderr
+    if not isinstance(found, Controlled):
+        return (t + down) * found.stderr, (t + up) * found.stderr
+    # Student's t is for the part that few units tell. Squared, as independent errors add up.
+    told = xp.maximum(found.stderr * found.stderr - found.known, nothing)
+    rest = normal_quantile(level, looks) ** 2 * found.known
+    return xp.sqrt((t + down) ** 2 * told + rest), xp.sqrt((t + up) ** 2 * told + rest)
 
 
 def degrees_of_freedom(layout: Layout) -> int:
@@ -262,6 +277,13 @@ def degrees_of_freedom(layout: Layout) -> int:
         return 1
     # Units much shorter than the others vary more and say little of them: they are not counted.
     return int((2 * rows > longest).sum()) - 1
+
+
+def normal_quantile(level: float, looks: int) -> float:
+    """As :func:`student_quantile`, where the standard error is known."""
+    from scipy.special import ndtri  # scipy.special is not needed to import orthoslice
+
+    return float(ndtri(1 - (1 - level) / (2 * looks)))
 
 
 def student_quantile(level: float, dof: int, looks: int) -> float:

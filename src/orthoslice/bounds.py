@@ -14,7 +14,7 @@ from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
-from orthoslice.directions import OWN, Given, Sampler
+from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.distances import Options, estimate_distance
 from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
@@ -110,13 +110,16 @@ def wasserstein_bounds(
 def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[Sampler, int | None, RNG]:
     """Directions of which lengths and angles are known, and the rows of a block where they are given.
 
-    Those of samplers that are not our own are drawn first, so that nothing need be assumed of them.
+    Sets of more than a basis, and those of samplers that are not our own, are drawn first: how far rows of a
+    block agree is computed then, and nothing need be assumed of it.
     """
     if dim == 1:
         return Given(theta=np.ones((1, 1))), 1, rng
     if isinstance(sampler, Given):
         return Given(theta=_unit(to_numpy(sampler.theta))), int(sampler.theta.shape[0]), rng
-    if type(sampler) in OWN:
+    if isinstance(sampler, Auto):
+        return Orthogonal(), None, rng  # bases say the most
+    if type(sampler) in OWN and not isinstance(sampler, Replicated):
         return sampler, None, rng
     sampler, count = sampler.with_default_size(dim) if count is None else (sampler, count)
     rows = Layout(check_sampler(sampler, count, dim)).longest_block

@@ -1,15 +1,15 @@
-"""Clouds: points with weights, made from what users pass."""
+"""Clouds: points with weights, made from what users pass. They do step 3, project, themselves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, is_traced, is_widened, library, namespace, wide_float
+from orthoslice.arrays import Array, DType, detach, is_traced, is_widened, library, namespace, wide_float
 from orthoslice.inputs import (
     as_array,
     as_floating,
@@ -75,7 +75,8 @@ class Cloud:
         """
         xp, points = namespace(self.points), self.points
         widens = widely and is_widened(points)
-        if not self.is_mapped and not (widens and isinstance(points, np.ndarray)):
+        is_whole = not self.is_mapped and self.origin is None
+        if is_whole and not (widens and isinstance(points, np.ndarray)):
             return directions.project(xp.astype(points, wide_float(points)) if widens else points, rows)
         flat = points if self.is_mapped else points.reshape(-1, self.dim)
         # A few points at a time, as a cache holds them.
@@ -94,6 +95,12 @@ class Cloud:
                 projected[:, part] = found
         assert projected is not None
         return projected.reshape(-1, *points.shape[:-1])
+
+
+def detached(cloud: Cloud) -> Cloud:
+    """The same cloud without a gradient tape."""
+    weights = None if cloud.weights is None else detach(cloud.weights)
+    return replace(cloud, points=detach(cloud.points), weights=weights)
 
 
 def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:

@@ -1,4 +1,4 @@
-"""Monotone couplings of projected clouds, and the couplings of the clouds themselves that they induce."""
+"""Step 4, couple: projected clouds by order, and the couplings of the clouds themselves that this induces."""
 
 from __future__ import annotations
 

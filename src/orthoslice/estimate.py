@@ -1,9 +1,9 @@
-"""The driver: from two clouds and a wish to an estimate, in memory that does not grow with the directions."""
+"""The driver of the five steps: check, draw, project, couple, price; from two clouds to an estimate."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from orthoslice.arrays import (
     namespace,
     resolve_rng,
     to_numpy,
+    with_gradients,
 )
 from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_arms, with_variance
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred, scale_on_device
+from orthoslice.conditioning import centred, scale_on_device, times_two_to
 from orthoslice.control import Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
@@ -39,14 +40,28 @@ from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
-from orthoslice.result import Estimate, Subject, register_estimates, root
+from orthoslice.result import Estimate, Subject, look_of, register_estimates, root
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))
 
 
-def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
-    """Estimate what is requested; the clouds were divided by `scale`."""
+class _Call(NamedTuple):
+    """A request with all that :func:`_compute` takes."""
+
+    request: Request
+    inputs: tuple[Array | None, ...]
+    stream: Stream
+    theta: Array | None
+    """Given directions, where they go along with the clouds."""
+    seed: int | None
+
+    @property
+    def compilable(self) -> bool:
+        return not (self.request.adaptive or self.request.progress)
+
+
+def _make_call(request: Request, x: Cloud, y: Cloud, rng: RNG) -> _Call:
     inputs = (x.points, y.points, x.weights, y.weights)
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
     like = x.points
@@ -58,17 +73,41 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
+    if theta is not None:
+        request = replace(request, sampler=GIVEN_LATER)
+    return _Call(request, inputs, stream, theta, seed)
+
+
+def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Array]:
+    """The value, and its gradient by the points of x, which no tape has to remember."""
+    call = _make_call(request, x, y, rng)
+    wanted = (True, False, False, False)
+    with full_precision(x.points):
+        value, extra, gradients = with_gradients(
+            _compute,
+            call.request,
+            call.inputs,
+            (call.stream, call.theta),
+            wanted,
+            compilable=call.compilable,
+        )
+    exponent = dict(zip(_names_of_found(request), extra, strict=True)).get("exponent")
+    if exponent is None:
+        return value, gradients[0]
+    return times_two_to(value, exponent, request.p), times_two_to(gradients[0], exponent, request.p)
+
+
+def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
+    """Estimate what is requested; the clouds were divided by `scale`."""
+    call = _make_call(request, x, y, rng)
+    inputs, theta, seed = call.inputs, call.theta, call.seed
     with full_precision(x.points):
         value, extra = differentiable(
-            _compute,
-            request if theta is None else replace(request, sampler=GIVEN_LATER),
-            inputs,
-            (stream, theta),
-            (2, 2, 1, 1),
-            compilable=not (request.adaptive or request.progress),
+            _compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+        raw = found.get("raw", scores)
         layout = _layout_of_scored(request.layout, scores)
     subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
     if unit is not None:
@@ -76,7 +115,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     converged = None
     if request.adaptive:
         statistics = with_variance(block_statistics(scores, layout), variance)
-        converged = _meets_tolerance(request, subject, statistics, scores, layout, unit)
+        converged = _meets_tolerance(request, subject, statistics, raw, layout, unit)
     register_estimates(library(x.points))
     return Estimate(
         name=request.name,
@@ -94,14 +133,16 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         _variance=variance,
         _looks=len(request.looks),
         _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
+        control=request.control,
         _scores=scores,
+        _raw=raw,
         _subject=None if is_traced(*inputs) else subject,
     )
 
 
 def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
-    return Subject(request.score, x, y, request.p, is_basis)
+    return Subject(request.score, x, y, request.p, is_basis, tuple(look_of(c.points) for c in (x, y)))
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:
@@ -146,24 +187,29 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     parts: list[Scored] = []
     totals: tuple[Array, ...] = ()
     done = 0
-    known = None if request.control is None else request.control.mean(x, y, request.p)
-    if known is not None and any(wanted):
-        raise ValueError(
-            "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
-            "`jax.lax.stop_gradient`)."
-        )
+    control, known = request.control, None
+    if control is not None:
+        if any(wanted):
+            raise ValueError(
+                "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
+                "`jax.lax.stop_gradient`)."
+            )
+        control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
-        passes = Passes(request, x, y, stream, wanted, advance)
+        passes = Passes(replace(request, control=control), x, y, stream, wanted, advance)
         for units in request.looks:
             parts.append(passes.run(done, units))
             done = units
             used = request.layout.first(units)
-            scores, variance = _corrected(parts, known, used)
+            raw = concat_rows([part.costs for part in parts])
+            if control is not None:
+                known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
+            scores, variance = _corrected(raw, parts, known, used)
             if units < request.layout.n_units and _meets_tolerance(
                 request,
                 _subject(request, x, y),
                 with_variance(block_statistics(scores, used), variance),
-                scores,
+                raw,
                 used,
             ):
                 break
@@ -183,6 +229,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         found["exponent"] = exponent
     if known is not None:
         found["variance"] = xp.zeros_like(value) + variance
+        found["raw"] = raw
     return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
 
 
@@ -190,12 +237,11 @@ def _names_of_found(request: Request) -> list[str]:
     """What :func:`_run` gives besides the value, in its order."""
     names = ["scores"]
     names += [] if request.fit else ["exponent"]
-    return names if request.control is None else [*names, "variance"]
+    return names if request.control is None else [*names, "variance", "raw"]
 
 
-def _corrected(parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
+def _corrected(scores: Array, parts: list[Scored], known: KnownMean | None, layout: Layout) -> Corrected:
     """All scores so far, less what a control explains, and what its uncertain mean adds to their variance."""
-    scores = concat_rows([part.costs for part in parts])
     if known is None:
         return Corrected(scores, None)
     return correct(scores, concat_rows([part.controls for part in parts]), known, layout)

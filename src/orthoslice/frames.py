@@ -30,7 +30,7 @@ def match_columns(x: Any, y: Any) -> tuple[Any, Any]:
     >>> match_columns(x, y)[1].tolist()
     [[4, 3]]
     """
-    named = {name: _column_names(name, value) for name, value in (("x", x), ("y", y))}
+    named = {name: column_names(name, value) for name, value in (("x", x), ("y", y))}
     if named["x"] is not None:
         x = _read_table("x", x, named["x"])
     if named["y"] is not None:
@@ -51,7 +51,7 @@ def is_frame(value: Any) -> bool:
 
 def read_frame(name: str, value: Any) -> np.ndarray[Any, Any]:
     """A frame as an array of real numbers, columns by position; or an error that names column and row."""
-    columns = _column_names(name, value)
+    columns = column_names(name, value)
     assert columns is not None
     return _read_table(name, value, columns)
 
@@ -72,6 +72,24 @@ def read_column(name: str, column: Any) -> np.ndarray[Any, Any]:
     return values
 
 
+def like_frame(table: Any, frame: Any, columns: Sequence[Hashable]) -> Any:
+    """A frame of the kind of `frame`, with its row labels, other numbers and these columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> like_frame([[1.5]], pd.DataFrame({"a": [1]}, index=["row"]), ["a"])
+           a
+    row  1.5
+    """
+    kind = type(frame)
+    if hasattr(frame, "index"):
+        return kind(table, index=frame.index, columns=list(columns))
+    if hasattr(frame, "with_columns"):
+        return kind(table, schema=list(columns))
+    return kind.from_pydict({c: table[:, k] for k, c in enumerate(columns)})
+
+
 def check_row_labels(name: str, weights: Any, points: Any) -> None:
     """Raise where weights have the row labels of the points in another order: they are taken by position."""
     labels: Any = getattr(points, "index", None)
@@ -87,21 +105,21 @@ def check_row_labels(name: str, weights: Any, points: Any) -> None:
         )
 
 
-def _column_names(name: str, value: Any) -> list[Hashable] | None:
+def column_names(name: str, value: Any) -> list[Hashable] | None:
     """The names of the columns of a frame, or None where `value` is none."""
     if not is_frame(value):
         return None
     columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
     if len(set(columns)) < len(columns):
         twice = [c for c in dict.fromkeys(columns) if columns.count(c) > 1]
-        raise ValueError(f"`{name}` must have a name of its own for each column; got {_listed(twice)} twice.")
+        raise ValueError(f"`{name}` must have a name of its own for each column; got {listed(twice)} twice.")
     return columns
 
 
 def _check_same_names(x_columns: list[Hashable], y_columns: list[Hashable]) -> None:
     only = [_without(x_columns, y_columns), _without(y_columns, x_columns)]
     if any(only):
-        found = " and ".join(f"only `{n}` has {_listed(o)}" for n, o in zip("xy", only, strict=True) if o)
+        found = " and ".join(f"only `{n}` has {listed(o)}" for n, o in zip("xy", only, strict=True) if o)
         raise ValueError(
             f"Data frames `x` and `y` must have the same columns, in any order; {found}. To match columns by "
             "position, pass `x.to_numpy()` and `y.to_numpy()`."
@@ -113,7 +131,8 @@ def _without(columns: list[Hashable], others: list[Hashable]) -> list[Hashable]:
     return [c for c in columns if c not in there]
 
 
-def _listed(columns: Sequence[Hashable], most: int = 8) -> str:
+def listed(columns: Sequence[Hashable], most: int = 8) -> str:
+    """Names in a sentence, the first of them where there are many."""
     named = ", ".join(repr(c) for c in columns[:most])
     return named if len(columns) <= most else f"{named} and {len(columns) - most} more"
 

@@ -25,7 +25,7 @@ from orthoslice.options import (
 )
 from orthoslice.permutations import PermutationTest, labelled_distances
 from orthoslice.request import plan_layout
-from orthoslice.scores import Sliced
+from orthoslice.scores import Exact, Score, Sliced
 
 # Statistics closer to each other than this are taken for equal: sums in another order differ by less.
 _SAME = 1e-9
@@ -217,7 +217,8 @@ def two_sample_test(
             "clouds. Pass 'orthogonal' or another sampler."
         )
     n_rows = check_n_directions(n_directions, sampler)
-    sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, Sliced(), p, adaptive=False)
+    how: Score = Sliced() if score == "sliced" else Exact()
+    sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, how, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)

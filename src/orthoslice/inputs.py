@@ -1,4 +1,4 @@
-"""Points and weights as users pass them: read as arrays of one library, and checked."""
+"""Step 1, check: points and weights as users pass them, read as arrays of one library."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def _what_to_pass(name: str, value: Any) -> str:
             return f" Sparse matrices must be made dense: pass `{name}.{dense}()`."
     if hasattr(value, "obsm"):
         return (
-            f" Pass its matrix, `{name}.X`, or an embedding such as `{name}.obsm['X_pca']`; dense, not sparse."
+            f" Pass its matrix, `{name}.X`, or an embedding such as `{name}.obsm['X_pca']`; dense, not sparse. "
+            "For groups of cells there is `osl.adapters.group_clouds`."
         )
     if hasattr(value, "collect"):
         return f" Pass `{name}.collect()`."

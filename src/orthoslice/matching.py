@@ -32,7 +32,7 @@ from orthoslice.cloud import Cloud, single_clouds
 from orthoslice.conditioning import centred, scale_on_device, unit_scale
 from orthoslice.costs.space import price_in_space
 from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, unreadable_nan, with_masses
-from orthoslice.directions import Given, Orthogonal, Sampler
+from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import check_count, projection_dtype
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.exchanges import (
@@ -165,6 +165,8 @@ def match(
             "`ix` and `iy`, inside."
         )
     sampler = check_directions(directions, cloud_x)
+    if isinstance(sampler, Auto):
+        sampler = Orthogonal()  # nothing is averaged, so only their number counts
     count = check_n_directions(n_directions, sampler)
     if count is None:
         count = sampler.theta.shape[0] if isinstance(sampler, Given) else DEFAULT_DIRECTIONS

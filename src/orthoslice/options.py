@@ -1,4 +1,4 @@
-"""Checks of what a user passes besides the clouds."""
+"""Step 1, check: what a user passes besides the clouds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import functools
 import math
 import numbers
 import re
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.blocks import Run
 from orthoslice.cloud import Cloud
-from orthoslice.control import Control
+from orthoslice.control import NAMED_CONTROLS, Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype
@@ -167,13 +167,19 @@ def check_direction(direction: Any, x: Cloud) -> Array:
     return _check_unit_rows("direction", row[None, :], came_in)
 
 
-def check_control(control: Any) -> Control | None:
-    """The control variate to use, or None."""
-    if isinstance(control, Control):
+def check_control(control: Any) -> Control | Literal["auto"] | None:
+    """The control variate asked for, None for none, or "auto" where the library shall choose."""
+    if control is None or isinstance(control, Control):
         return control
-    if control is None or (isinstance(control, str) and control == "auto"):
-        return None
-    raise ValueError(f"`control` must be 'auto', None or a control variate; got {control!r}.")
+    if isinstance(control, str):
+        if control == "auto":
+            return "auto"
+        if control in NAMED_CONTROLS:
+            return NAMED_CONTROLS[control]
+    raise ValueError(
+        f"`control` must be 'auto', None or a control variate: one of {sorted(NAMED_CONTROLS)}, or an "
+        f"`osl.control.Control` of your own; got {control!r}."
+    )
 
 
 def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:

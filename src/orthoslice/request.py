@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
+from typing import Literal
 
+from orthoslice.arrays import is_bridged, library, wants_gradients
 from orthoslice.blocks import Layout, layout_of
-from orthoslice.control import Control
-from orthoslice.directions import OWN, Given, Sampler, Stratified
+from orthoslice.cloud import Cloud, shared_batch
+from orthoslice.control import Control, Gaussian
+from orthoslice.controlled import is_fitted, is_worthwhile
+from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
+from orthoslice.directions.auto import Kind
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.options import check_sampler
 from orthoslice.scores import Score
@@ -18,6 +24,10 @@ DEFAULT_CAP = 100_000
 # Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
 # are not kept alive for that.
 _KEPT_PLANS = OWN - {Given, Stratified}
+
+
+# Independent directions are what others are compared with; of given ones no independent blocks are known.
+_NEVER_CONTROLLED = {IID, Given, Stratified}
 
 
 @dataclass(frozen=True)
@@ -70,10 +80,16 @@ def plan_layout(
 def _plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
-    if n_directions is None or adaptive:
-        sampler, default = sampler.with_default_size(dim)
-        if n_directions is None:
-            n_directions = default if not adaptive or isinstance(sampler, Given) else DEFAULT_CAP
+    if isinstance(sampler, Auto) and score.is_pooled:
+        sampler = Orthogonal()
+    elif isinstance(sampler, Auto):
+        kind: Kind = "projected" if score.breaks_ties else "sliced"
+        sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
+    if adaptive and not isinstance(sampler, Given):
+        n_directions = DEFAULT_CAP if n_directions is None else n_directions
+        sampler = sampler.for_tolerance(dim, n_directions)
+    if n_directions is None:
+        sampler, n_directions = sampler.with_default_size(dim)
     layout = layout_of(check_sampler(sampler, n_directions, dim))
     rows = layout.longest_block
     unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
@@ -90,3 +106,35 @@ def _plan_layout(
             f"{n_directions} directions of {sampler!r} are one."
         )
     return sampler, layout
+
+
+def plan_control(
+    control: Control | Literal["auto"] | None,
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    score: Score,
+    sampler: Sampler,
+    layout: Layout,
+) -> Control | None:
+    """The control variate to use: what was asked for, where it can do something, or the library's choice.
+
+    By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
+    torch's) nobody wants the gradient of. The choice must not depend on how many directions there are, beyond
+    the few that every run at a tolerance starts with: what such a run came to can then be repeated.
+    """
+    if control is None or not is_fitted(layout):
+        return None
+    if (isinstance(control, Gaussian) or control == "auto") and (score.breaks_ties or x.dim == 1):
+        return None
+    if control != "auto":
+        return control
+    kind, n_points = library(x.points), (x.n + y.n) * math.prod(shared_batch(x, y))
+    if (
+        type(sampler) in _NEVER_CONTROLLED
+        or not is_worthwhile(x.dim, p, layout, n_points)
+        or not (kind == "numpy" or is_bridged(x.points))
+        or (kind == "torch" and any(wants_gradients(x.points, y.points, x.weights, y.weights)))
+    ):
+        return None
+    return Gaussian()

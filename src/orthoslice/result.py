@@ -33,12 +33,14 @@ from orthoslice.blocks import (
 )
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled, times_two_to
+from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
+from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_level
 from orthoslice.population import NEAR, SampleError, sample_error
 from orthoslice.scores import Score
-from orthoslice.trust import doubts
+from orthoslice.trust import FEW, doubts
 
 
 def root(value: Array, p: float) -> Array:
@@ -73,6 +75,21 @@ class UntrustedWarning(UserWarning):
     """An interval was read that cannot be trusted; the message says why and what to ask for."""
 
 
+# Coordinates that are looked at to tell whether points were written to.
+_LOOKED_AT = 1 << 12
+
+
+def look_of(points: Array) -> Any:
+    """What changes when points are written to: torch counts writes; of NumPy's arrays, some of their rows."""
+    kind = library(points)
+    if kind == "torch":
+        return 0 if points.is_inference() else points._version
+    if kind != "numpy":
+        return None
+    rows = max(1, _LOOKED_AT // points.shape[-1])
+    return points[..., :: -(-points.shape[-2] // rows), :].tobytes()
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """What was estimated, for those who ask whether its interval can be trusted."""
@@ -83,6 +100,13 @@ class Subject:
     p: float
     is_basis: bool
     """Whether whole blocks are orthonormal bases."""
+    looks_of_points: tuple[Any, ...] = ()
+    """By which points that were written to since are known, as far as can be seen: see :func:`look_of`."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the points are those that the estimate was made from."""
+        return self.looks_of_points == tuple(look_of(c.points) for c in (self.x, self.y))
 
     def doubts(
         self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
@@ -91,12 +115,15 @@ class Subject:
 
         They are in units of 2^(exponent p), where there is one.
         """
+        if self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
+            return np.full(found.mean.shape, FEW, dtype=object)
         unit = 1.0 if exponent is None else np.exp2(self.p * to_numpy(exponent).astype(np.float64))
         arms = interval_arms(found, layout, 0.95, looks)
         longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))
         table = unit * to_numpy(scores).astype(np.float64)
         sliced = not self.score.breaks_ties
-        return doubts(self.x, self.y, self.p, table, longer, sliced=sliced, exact_moments=self.is_basis)
+        value = unit * to_numpy(found.mean).astype(np.float64)
+        return doubts(self.x, self.y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,6 +141,8 @@ class Estimate:
         How many directions were used, in how many independent blocks.
     directions, seed
         ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
+    control
+        The control variate that was used, or None.
     converged
         Whether the tolerance is met, by an interval that can be trusted; None where none was asked for.
 
@@ -133,6 +162,7 @@ class Estimate:
     directions: Sampler
     seed: int | None
     converged: bool | None
+    control: Control | None
     _value: Array
     _layout: Layout
     _scale: float
@@ -141,6 +171,8 @@ class Estimate:
     _no_error_bar: str
     """Why there is none, where there is none."""
     _scores: Array | None = None
+    _raw: Array | None = None
+    """Scores before a control variate changed them; the same without one."""
     _subject: Subject | None = None
     _exponent: Array | None = None
     """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
@@ -152,8 +184,9 @@ class Estimate:
     @functools.cached_property
     def _statistics(self) -> Statistics:
         # Worked out when it is read: a training step has no use for it.
-        found = with_variance(statistics(self._scores, self._layout), self._variance)
-        return Statistics(*(namespace(a).astype(a, self._value.dtype) for a in found))
+        found = (*statistics(self._scores, self._layout), self._variance)
+        *told, known = (a if a is None else namespace(a).astype(a, self._value.dtype) for a in found)
+        return with_variance(Statistics(*told), known)
 
     @property
     def _stderr(self) -> Array:
@@ -162,9 +195,9 @@ class Estimate:
     @functools.cached_property
     def _doubts(self) -> Any:
         """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
-        if self._subject is None or is_traced(self._value):
+        if self._subject is None or is_traced(self._value) or not self._subject.is_intact:
             return None
-        return self._subject.doubts(self._scores, self._statistics, self._layout, self._looks, self._exponent)
+        return self._subject.doubts(self._raw, self._statistics, self._layout, self._looks, self._exponent)
 
     @property
     def trusted(self) -> Any:
@@ -172,7 +205,8 @@ class Estimate:
 
         It cannot where directions that were not drawn may matter (nearly equal clouds, tight clusters far
         apart, high `p`, very few directions), and where there is no interval. None where nobody can tell: while
-        it is traced, and once an estimate went through a pytree. The value is unbiased all the same.
+        it is traced, once an estimate went through a pytree, and where the clouds were written to before this
+        was first read. The value is unbiased all the same.
         """
         if degrees_of_freedom(self._layout) == 0:
             return False if not self._value.ndim else np.zeros(self._value.shape, dtype=bool)
@@ -187,7 +221,10 @@ class Estimate:
 
     @property
     def scores(self) -> Array | None:
-        """The score of every direction, `(n_directions, ...)`; None once it went through a pytree."""
+        """The score of every direction, `(n_directions, ...)`; None once it went through a pytree.
+
+        Their mean is `value`: where a control variate was used, it has been taken off.
+        """
         return None if self._scores is None else self._powered(self._scores)
 
     @property
@@ -278,6 +315,8 @@ class Estimate:
         subject = self._subject
         if subject is None or is_traced(self._value):
             return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
+        if not subject.is_intact:
+            return "it takes the clouds, which were written to since"
         if subject.score.breaks_ties:
             return "it holds for the sliced distance"
         if self.p == 1:
@@ -350,6 +389,7 @@ _NOT_STATIC = (
     "_exponent",
     "_scale",
     "_scores",
+    "_raw",
     "_subject",
     "_variance",
     "seed",

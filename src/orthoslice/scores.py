@@ -30,6 +30,8 @@ class Score(abc.ABC):
     breaks_ties: ClassVar[bool] = True
     """Whether the order of tied projections matters; clouds come from `ready_for_ties` then."""
     needs_partner: ClassVar[bool] = False
+    is_pooled: ClassVar[bool] = False
+    """Whether directions price each other, which takes blocks of one size."""
 
     def directions_dtype(self, x: Cloud) -> DType:
         """The floating type in which directions are drawn: where orders decide, the widest at hand."""
@@ -117,6 +119,8 @@ class Pooled(Score):
     full distance.
     """
 
+    is_pooled: ClassVar[bool] = True
+
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         if p == 2 and is_basis:
             return 1
@@ -142,6 +146,8 @@ class PaperPooled(Score):
     The direction that made a coupling is in the pool, and the factor d / N is right for p = 2 only. With iid
     directions and p = 2 its mean is SW / (N c) + (N - 1) / N PW. Here for comparison; use `pooled`.
     """
+
+    is_pooled: ClassVar[bool] = True
 
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         return n_blocks

@@ -33,7 +33,7 @@ def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
         for piece in work:
             yield piece()
         return
-    with _single_threaded_blas():
+    with single_threaded_blas():
         waiting: deque[Future[T]] = deque()
         for piece in work:
             waiting.append(_submit(piece))
@@ -76,7 +76,7 @@ def _blas() -> Any:
 
 
 @contextlib.contextmanager
-def _single_threaded_blas() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """One BLAS thread inside each worker; the first user sets it and the last one restores what was before."""
     use = _blas_use
     with use.lock:

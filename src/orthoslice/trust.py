@@ -27,6 +27,11 @@ HEAVY = (
     "missed; ask for more (`n_directions`, `rtol`)"
 )
 
+FEW = (
+    "blocks of directions in the plane differ by one angle only, so that fewer than 8 often agree by chance; "
+    "ask for more directions, or for `replicates=8`"
+)
+
 # Changes of the coupling that a sample has to meet before their share in the mean is known. Clouds with 2 to 50
 # points a side that differ by 1e-3 to 1e-1 of their size had intervals that covered from about 75 on.
 _ENOUGH_CHANGES = 128
@@ -41,18 +46,27 @@ _UNEVEN = 0.05
 
 
 def doubts(
-    x: Cloud, y: Cloud, p: float, scores: Table, half_width: Table, *, sliced: bool, exact_moments: bool
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    scores: Table,
+    value: Table,
+    half_width: Table,
+    *,
+    sliced: bool,
+    exact_moments: bool,
 ) -> Table:
     """Why the interval of each value `(...)` cannot be trusted: an array of texts, empty where it can.
 
-    `scores (n_directions, ...)` are those of the clouds, `half_width` is the longer arm of the interval.
-    `exact_moments` says that blocks integrate quadratic functions of the direction without error.
+    `scores (n_directions, ...)` are those of the clouds, `value` is their mean, or something better where a
+    control variate is used, and `half_width` is the longer arm of the interval. `exact_moments` says that
+    blocks integrate quadratic functions of the direction without error.
     """
     reasons = np.full(scores.shape[1:], "", dtype=object)
     if x.dim == 1:
         return reasons
     share = 3 / scores.shape[0]
-    unseen = _unseen_sliced(x, y, p, scores) if sliced else _unseen_projected(x, y, p, scores)
+    unseen = _unseen_sliced(x, y, p, scores, value) if sliced else _unseen_projected(x, y, p, scores)
     reasons[share * unseen > half_width] = RARE
     if sliced and not (exact_moments and p == 2):
         reasons[_is_heavy(x.dim, p, scores)] = HEAVY
@@ -73,7 +87,7 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     return np.where(seen, 0.0, random_pairs)
 
 
-def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
+def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) -> Table:
     """What a direction's score may change by where couplings change too rarely to be averaged, else 0.
 
     Nearly equal clouds keep one coupling on almost all directions, and a block of directions gives its cost
@@ -86,7 +100,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     # Clouds that are nearly equal but for a shift are as rare in changes as without it. Only for p = 2 do
     # blocks give the cost of the shift without error; otherwise its own variation widens the interval.
     factor, shift = mean_power(x.dim, p), mean_gap(x, y) ** 2 if p == 2 else 0.0
-    apart = np.maximum(scores.mean(axis=0) / factor - shift, 0.0) ** (1 / p)
+    apart = np.maximum(value / factor - shift, 0.0) ** (1 / p)
     distance = _typical_distance(x)
     changes = scores.shape[0] * (fewer - 1) * more * apart / np.where(distance > 0, distance, 1.0)
     return np.where((changes < _ENOUGH_CHANGES) & (distance > 0), scores.max(axis=0), 0.0)

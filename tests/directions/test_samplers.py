@@ -1,99 +1,16 @@
-"""The contract of samplers: every sampler's test class inherits it."""
+"""Samplers of the paper: independent, orthogonal and Hadamard-Rademacher directions; and given ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sampler_contract import SamplerContract, coordinate_law
 from scipy import stats
 
 import orthoslice as osl
 from orthoslice.arrays import Stream
 from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler, drawing
 from orthoslice.directions.base import DenseDirections
-
-# Kolmogorov-Smirnov tests reject at 1e-4, with fixed seeds.
-FALSE_ALARM = 1e-4
-
-
-def coordinate_law(dim: int) -> stats.rv_continuous:
-    """The law of one coordinate of a uniform unit vector."""
-    return stats.beta((dim - 1) / 2, (dim - 1) / 2, loc=-1, scale=2)
-
-
-class SamplerContract:
-    """What holds for every sampler."""
-
-    sampler: Sampler
-    dims: tuple[int, ...] = (2, 3, 5, 16)
-    uniform_dims: tuple[int, ...] = (2, 3, 16)
-
-    @pytest.mark.parametrize("n", [1, 2, 7, 40])
-    def test_unit_rows_in_blocks(self, n: int) -> None:
-        for dim in self.dims:
-            sample = self.sampler.sample(n, dim, rng=0)
-            assert sample.theta.shape == (n, dim)
-            assert sample.block.shape == (n,)
-            np.testing.assert_allclose(np.linalg.norm(sample.theta, axis=1), 1, rtol=1e-12)
-            sizes = np.bincount(sample.block)
-            assert (sizes[:-1] == self.sampler.block_rows(n, dim)).all()
-            assert sizes[-1] <= self.sampler.block_rows(n, dim)
-
-    def test_no_directions(self) -> None:
-        assert self.sampler.sample(0, 3, rng=0).theta.shape == (0, 3)
-
-    def test_reproducible_and_fresh(self) -> None:
-        first, again, other = (self.sampler.sample(20, 16, rng=seed).theta for seed in (1, 1, 2))
-        np.testing.assert_array_equal(first, again)
-        assert not np.isclose(first, other).all(axis=1).any()
-        assert (self.sampler.sample(20, 16).theta != self.sampler.sample(20, 16).theta).any()
-
-    def test_prefix_of_whole_blocks(self) -> None:
-        """More directions extend fewer, once there is a whole block."""
-        for dim in (3, 5, 16):
-            rows = self.sampler.block_rows(10**6, dim)
-            few, many = (self.sampler.sample(n, dim, rng=3).theta for n in (2 * rows, 3 * rows + 1))
-            np.testing.assert_allclose(many[: 2 * rows], few, atol=1e-12)
-
-    def test_random_access(self) -> None:
-        sample = self.sampler.sample(37, 5, rng=9)
-        for row in (0, 6, 36):
-            np.testing.assert_allclose(self.sampler.row(row, 37, 5, rng=9), sample.theta[row], atol=1e-12)
-
-    def test_projection_and_adjoint(self, rng: np.random.Generator) -> None:
-        """<project(points), slopes> = <points, adjoint(slopes)>, also for some rows only."""
-        for dim in self.dims:
-            points, slopes = rng.normal(size=(2, 6, dim)), rng.normal(size=(8, 2, 6))
-            rows_of_block = self.sampler.block_rows(20, dim)
-            blocks = np.arange(-(-20 // rows_of_block), dtype=np.int32)
-            stream = Stream.from_seed(0, points)
-            drawn = self.sampler.blocks(stream, blocks, rows_of_block, dim, points.dtype)
-            rows = slice(3, 11)
-            forth = (drawn.project(points, rows) * slopes).sum()
-            back = (drawn.adjoint(slopes, rows) * points).sum()
-            assert forth == pytest.approx(back, rel=1e-12)
-
-    def test_marginals_are_uniform(self) -> None:
-        """Each coordinate of one row a block, over many blocks, follows the law of the sphere."""
-        for dim in self.uniform_dims:
-            rows = self.sampler.block_rows(10**9, dim)
-            for row in {0, rows - 1}:
-                theta = self.sampler.sample(800 * rows, dim, rng=row).theta[row::rows]
-                for column in {0, dim - 1}:
-                    assert stats.kstest(theta[:, column], coordinate_law(dim).cdf).pvalue > FALSE_ALARM
-
-    def test_value_semantics(self) -> None:
-        assert hash(self.sampler) == hash(type(self.sampler)())
-        assert self.sampler == type(self.sampler)()
-        with pytest.raises(AttributeError):
-            self.sampler.name = "other"  # type: ignore[misc]
-
-    def test_default_size_has_eight_blocks(self) -> None:
-        for dim in (1, 2, 3, 16, 100, 500):
-            sampler, n = self.sampler.with_default_size(dim)
-            rows = sampler.block_rows(n, dim)
-            assert n % rows == 0
-            assert n // rows >= 8
-            assert 128 <= n <= 8 * 128 + 16
 
 
 class TestIID(SamplerContract):

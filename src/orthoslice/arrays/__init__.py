@@ -1,6 +1,6 @@
 """The only place that names array libraries: namespaces, random streams, operations, gradients."""
 
-from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable
+from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable, wants_gradients, with_gradients
 from orthoslice.arrays.namespace import (
     Array,
     DType,
@@ -28,6 +28,7 @@ from orthoslice.arrays.operations import (
     at_rank,
     call_on_host,
     concat_rows,
+    erf,
     lexsort_rows,
     map_sum,
     scatter_add,
@@ -35,6 +36,7 @@ from orthoslice.arrays.operations import (
 from orthoslice.arrays.pytree import register_pytree
 from orthoslice.arrays.rng import RNG, resolve_rng, stream_index
 from orthoslice.arrays.stream import (
+    CONTROLS,
     DIRECTIONS,
     LABELS,
     PRICES,
@@ -48,6 +50,7 @@ from orthoslice.arrays.stream import (
 )
 
 __all__ = [
+    "CONTROLS",
     "DIRECTIONS",
     "LABELS",
     "PRICES",
@@ -71,6 +74,7 @@ __all__ = [
     "detach",
     "device",
     "differentiable",
+    "erf",
     "full_precision",
     "is_bridged",
     "is_captured",
@@ -90,6 +94,8 @@ __all__ = [
     "stream_index",
     "threefry",
     "to_numpy",
+    "wants_gradients",
     "wide_float",
     "wide_int",
+    "with_gradients",
 ]

@@ -60,11 +60,7 @@ def differentiable(
         value, extra = _jax_function(compute, request, trailing, compilable)(inputs, constants)
         return value, extra
     if kind == "torch":
-        given = [a for a in inputs if a is not None]
-        refuse_transformed(*given)
-        if any(a.is_neg() for a in given):
-            # Kernels read memory, where the sign of such a view is not.
-            inputs = tuple(None if a is None else a.resolve_neg() for a in inputs)
+        inputs = _in_memory(inputs)
         wanted = wants_gradients(*inputs)
         if any(wanted):
             run = functools.partial(compute, request)
@@ -72,6 +68,47 @@ def differentiable(
             return value, tuple(extra)
     outcome = compute(request, inputs, constants, (False,) * len(inputs))
     return outcome.value, outcome.extra
+
+
+def with_gradients(
+    compute: Compute,
+    request: Hashable,
+    inputs: tuple[Array | None, ...],
+    constants: Any,
+    wanted: Wanted,
+    *,
+    compilable: bool,
+) -> Outcome:
+    """Run `compute(request, inputs, constants, wanted)` for its value and gradients at once, without a tape.
+
+    Arguments are those of :func:`differentiable`. The gradients are the ones that it would leave on a tape.
+    """
+    if is_bridged(inputs[0]):
+        compute = functools.partial(_through_numpy, compute)
+    if library(inputs[0]) == "jax" and compilable:
+        outcome: Outcome = _jax_outcome(compute, request, wanted)(inputs, constants)
+        return outcome
+    return compute(request, _in_memory(inputs), constants, wanted)
+
+
+def _in_memory(inputs: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+    """The same numbers where kernels can read them."""
+    if library(inputs[0]) != "torch":
+        return inputs
+    given = [a for a in inputs if a is not None]
+    refuse_transformed(*given)
+    if not any(a.is_neg() for a in given):
+        return inputs
+    # Kernels read memory, where the sign of such a view is not.
+    return tuple(None if a is None else a.resolve_neg() for a in inputs)
+
+
+@functools.lru_cache(maxsize=256)
+def _jax_outcome(compute: Compute, request: Hashable, wanted: Wanted) -> Any:
+    def run(inputs: Any, constants: Any) -> Outcome:
+        return compute(request, inputs, constants, wanted)
+
+    return sys.modules["jax"].jit(run)
 
 
 def _through_numpy(

@@ -7,6 +7,7 @@ accepts runs. A kernel adds an implementation; no caller changes. A forced choic
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -308,6 +309,22 @@ def call_on_host(
         )
     table = function(*(to_numpy(a) for a in arrays))
     return namespace(arrays[0]).asarray(table, dtype=dtype, device=device(arrays[0]))
+
+
+def erf(array: Array) -> Array:
+    """The error function, which the array standard lacks."""
+    kind = library(array)
+    if kind == "torch":
+        return sys.modules["torch"].special.erf(array)
+    if kind == "jax":
+        return sys.modules["jax"].scipy.special.erf(array)
+    if kind == "cupy":
+        on_device = importlib.import_module("cupyx.scipy.special")
+
+        return on_device.erf(array)
+    from scipy.special import erf as on_host  # scipy.special is not needed to import orthoslice
+
+    return namespace(array).asarray(on_host(to_numpy(array)), dtype=array.dtype)
 
 
 def add_totals(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:

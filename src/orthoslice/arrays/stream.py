@@ -21,6 +21,7 @@ STEPS = 2
 LABELS = 3
 TREES = 4
 SAMPLES = 5
+CONTROLS = 6
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -129,10 +130,10 @@ def _normals_triton(stream: Stream, rows: int, columns: int, dtype: DType) -> Ar
 def _normals(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     xp = namespace(stream.high)
     radius_word, angle_word = words(stream, rows, (columns + 1) // 2)
-    below, above = _unit_interval(xp, radius_word, dtype)
+    below, above = unit_interval(xp, radius_word, dtype)
     # log(u) is inaccurate near 1 and log1p(u - 1) near 0: in float32 that would cost half the digits.
     radius = xp.sqrt(-2 * xp.where(below < 0.5, xp.log(below), xp.log1p(-above)))
-    angle = 2 * math.pi * _unit_interval(xp, angle_word, dtype)[0]
+    angle = 2 * math.pi * unit_interval(xp, angle_word, dtype)[0]
     pairs = xp.stack([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)
     return xp.reshape(pairs, (pairs.shape[0], rows, -1))[:, :, :columns]
 
@@ -154,7 +155,7 @@ def _signs(stream: Stream, rows: int, columns: int, dtype: DType) -> Array:
     return xp.astype(1 - 2 * (words(stream, rows, columns)[0] & 1), dtype)
 
 
-def _unit_interval(xp: Namespace, word: Array, dtype: DType) -> tuple[Array, Array]:
+def unit_interval(xp: Namespace, word: Array, dtype: DType) -> tuple[Array, Array]:
     """`u` and `1 - u` for u uniform on (0, 1), both with full relative accuracy.
 
     The word is used in halves because a 32-bit integer does not fit a float32 significand.

@@ -1,1 +1,1 @@
-"""What the pairs of couplings cost: on lines, in full space, in pools."""
+"""Step 5, price: what the pairs of couplings cost, on lines, in full space, in pools."""

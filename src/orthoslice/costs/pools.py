@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from orthoslice.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
 from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.costs.weighted import weight_gradients
 from orthoslice.coupling import Pairs
+from orthoslice.spheres import mean_power, mean_shortening
 
-
-def mean_power(dim: int, p: float) -> float:
-    """E|theta_1|^p for theta uniform on the sphere of R^dim."""
-    log = math.lgamma((p + 1) / 2) + math.lgamma(dim / 2) - math.lgamma((dim + p) / 2)
-    return math.exp(log) / math.sqrt(math.pi)
-
-
-def mean_shortening(dim: int, ambient_dim: int, p: float) -> float:
-    """E r^p for r the length of the first `dim` coordinates of a uniform unit vector of R^ambient_dim."""
-    return 1.0 if dim == ambient_dim else mean_power(ambient_dim, p) / mean_power(dim, p)
+__all__ = ["mean_power", "mean_shortening", "price_in_pool"]
 
 
 def price_in_pool(

@@ -135,6 +135,10 @@ class Sampler(abc.ABC):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         """The sampler and the number of directions to use where the user asked for no number."""
 
+    def for_tolerance(self, dim: int, most: int) -> Self:
+        """The sampler for a run that draws blocks, 8 or more, until a tolerance is met; `most` rows in all."""
+        return self.with_default_size(dim)[0]
+
     @abc.abstractmethod
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
         """One block of `rows` rows for each key of the stream, one after the other."""

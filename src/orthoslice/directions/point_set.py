@@ -1,21 +1,71 @@
-"""Fixed sets of directions, each turned by random rotations."""
+"""Sets of directions that are made random as a whole, and replicates of them for the error bar."""
 
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import DType, Stream, device, namespace, normals, wide_float
+from orthoslice.arrays import DType, Stream, constant, namespace, normals, wide_float
 from orthoslice.arrays.operations import orthonormal_rows
-from orthoslice.blocks import Run
+from orthoslice.blocks import Run, whole_blocks
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PointSet(Sampler):
+class Replicated(Sampler):
+    """Base of samplers of which one set, made random as a whole, is one block.
+
+    Parameters
+    ----------
+    replicates
+        Independent sets that share the directions. More of them make a better error bar, fewer make larger
+        sets, which err less; 1 gives the least error and no bar.
+    block_size
+        Rows of a set, if their number is to be the same however many directions there are: then there are as
+        many sets as it takes, and `replicates` says nothing. Runs that stop at a tolerance go on that way.
+    """
+
+    replicates: int = 4
+    block_size: int | None = None
+    why_no_error_bar: ClassVar[str] = (
+        "all directions are one set; with `replicates=8` independent ones share them, whose means tell it"
+    )
+
+    def __post_init__(self) -> None:
+        check_count("replicates", self.replicates)
+        if self.block_size is not None:
+            check_count("block_size", self.block_size)
+
+    def block_rows(self, n_directions: int, dim: int) -> int:
+        return max(run.rows for run in self.runs(n_directions, dim))
+
+    def runs(self, n_directions: int, dim: int) -> tuple[Run, ...]:
+        """As many sets as replicates, of one size or differing by one row: none is cut short."""
+        if self.block_size is not None:
+            return whole_blocks(n_directions, self.block_size)
+        sets = self._n_sets(n_directions, dim)
+        rows, longer = divmod(n_directions, sets)
+        return tuple(run for run in (Run(longer, rows + 1), Run(sets - longer, rows)) if run.n_blocks)
+
+    def _n_sets(self, n_directions: int, dim: int) -> int:
+        """How many sets share the directions where no size was asked for."""
+        return min(self.replicates, n_directions)
+
+    def with_default_size(self, dim: int) -> tuple[Self, int]:
+        return self, DEFAULT_BLOCKS * default_rows(dim)
+
+    def for_tolerance(self, dim: int, most: int) -> Self:
+        """Sets of one size, that of four of them where no number is asked for, and as many as it takes."""
+        if self.block_size is not None:
+            return self
+        return replace(self, block_size=min(2 * default_rows(dim), -(-most // DEFAULT_BLOCKS)))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PointSet(Replicated):
     """Base of samplers that turn a fixed set of directions by independent random rotations.
 
     Every row is uniform on the sphere, so estimates are unbiased, whatever the set. One rotated set is one
@@ -28,6 +78,9 @@ class PointSet(Sampler):
     replicates
         Independent rotations that share the directions. More of them make a better error bar, fewer make larger
         sets, which err less; 1 gives the least error and no bar.
+    block_size
+        Rows of a set, if their number is to be the same however many directions there are: then there are as
+        many sets as it takes, and `replicates` says nothing. Runs that stop at a tolerance go on that way.
 
     Examples
     --------
@@ -44,30 +97,17 @@ class PointSet(Sampler):
     (12.5, 4)
     """
 
-    replicates: int = 4
-
-    def __post_init__(self) -> None:
-        check_count("replicates", self.replicates)
-
     @abc.abstractmethod
     def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:
         """The set: `rows` unit vectors, shape `(rows, dim)`."""
 
-    def block_rows(self, n_directions: int, dim: int) -> int:
-        return -(-n_directions // min(self.replicates, n_directions))
-
-    def runs(self, n_directions: int, dim: int) -> tuple[Run, ...]:
-        """As many sets as replicates, of one size or differing by one row: none is cut short."""
-        sets = min(self.replicates, n_directions)
-        rows, longer = divmod(n_directions, sets)
-        return tuple(run for run in (Run(longer, rows + 1), Run(sets - longer, rows)) if run.n_blocks)
-
-    def with_default_size(self, dim: int) -> tuple[Self, int]:
-        return self, DEFAULT_BLOCKS * default_rows(dim)
-
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
         xp, wide = namespace(stream.high), wide_float(stream.high)
         rotation = orthonormal_rows(normals(stream, dim, dim, wide))
-        points = xp.asarray(self.points(rows, dim), dtype=wide, device=device(stream.high))
+        points = constant(_points_of, (self, rows, dim), rotation)
         theta = xp.reshape(xp.matmul(points, rotation), (-1, dim))
         return DenseDirections(xp.astype(theta, dtype))
+
+
+def _points_of(sampler: PointSet, rows: int, dim: int) -> np.ndarray[Any, Any]:
+    return sampler.points(rows, dim)

@@ -27,8 +27,10 @@ class SlicedWassersteinLoss(Loss):
     p
         The power, at least 1.
     directions
-        ``"orthogonal"``, ``"iid"``, ``"hadamard"``, a sampler from :mod:`orthoslice.directions`, or unit rows
-        `(slices, dim)`, which are then the same at every step.
+        A name as in :func:`orthoslice.sliced_wasserstein`, a sampler from :mod:`orthoslice.directions`, or unit
+        rows `(slices, dim)`, which are then the same at every step. A GPU draws orthogonal and independent ones
+        itself; others take the way of the public function. In up to 9 dimensions
+        ``directions=Auto(replicates=1)`` makes gradients that vary less: see "Which directions?" in the docs.
     target
         A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. It is copied, so writes
         to the tensor that was passed change nothing. Where the directions stay the same too, a GPU projects and

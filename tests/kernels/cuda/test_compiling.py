@@ -99,6 +99,18 @@ def test_others_are_compiled_in_the_background(compiler, tmp_path):
     assert len(compiler.compiled) == 4
 
 
+def test_what_takes_longest_is_begun_first(compiler, monkeypatch):
+    """Loops over a thread's numbers are written out, twice as long where those have places."""
+    monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda _: set(range(2)))
+    sizes = ((4, 1), (32, 1), (16, 0), (32, 0))
+    made = [Program("sort", (("PAIRS", pairs), ("ITEMS", items))) for items, pairs in sizes]
+    started = []
+    monkeypatch.setattr(compiling, "_machine_code", lambda program, target: started.append(program))
+    compiling._compile_others(TARGET)
+    join_compilers()
+    assert started == [made[1], made[3], made[2], made[0]]
+
+
 def test_nothing_is_compiled_ahead_that_could_not_be_kept(compiler, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("ORTHOSLICE_CACHE_DIR", str(tmp_path / "file" / "below"))

@@ -272,6 +272,17 @@ def test_rows_of_one_length(rng, n, cuda_device):
         assert_matched(match_rows(px, py, p, 0.7, wanted), px, py, p, 0.7, wanted)
 
 
+@pytest.mark.parametrize(("n", "p"), [(257, 2), (1000, 2), (1000, 1), (4097, 2)])
+def test_one_large_cost_does_not_drown_the_others(n, p, cuda_device):
+    """A sum in float32 that meets a cost of 2^24 first loses every cost of 1 after it, up to 31 of a thread."""
+    px = torch.ones(1, n, device=cuda_device)
+    # Lowest, so that a thread meets it before the others.
+    px[0, 3] = -(2.0 ** (24 / p))
+    for wanted in ((False, False), (True, True)):
+        score = match_rows(px, torch.zeros_like(px), p, 1.0, wanted).scores.item()
+        assert score == pytest.approx((2.0**24 + n - 1) / n, rel=2.0**-23)
+
+
 @pytest.mark.parametrize(("n", "m"), UNEQUAL)
 def test_rows_of_two_lengths(rng, n, m, cuda_device):
     px, py = pair(rng, cuda_device, n, m)

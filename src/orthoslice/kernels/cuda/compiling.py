@@ -1,9 +1,8 @@
 """CUDA C++ made into what a GPU runs, when it is first needed, and kept on disk.
 
 NVRTC, NVIDIA's compiler as a library, comes with CUDA builds of PyTorch, and with newer ones so do its Python
-bindings (the package ``cuda-bindings``): no toolkit is needed. What is compiled goes to a folder, by default
-``~/.cache/orthoslice`` and otherwise ``$ORTHOSLICE_CACHE_DIR``; one that cannot be used means compiling again
-in every process.
+bindings (the package ``cuda-bindings``): no toolkit is needed. What is compiled goes to a folder
+(:mod:`orthoslice.caching`); one that cannot be used means compiling again in every process.
 
 Sources are compiled for classes of sizes; sizes themselves are arguments of kernels. Where the folder lacks a
 program that is needed, the other programs that it lacks are compiled at the same time by threads in the
@@ -16,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orthoslice.caching import can_keep, find, keep
 from orthoslice.kernels.waiting import say_if_slow
 
 # What the sources need to know of where they run.
@@ -188,11 +187,11 @@ def _find_or_compile(program: Program, target: str) -> bytes:
     headers = {path.name: path.read_text() for path in sorted(program.path.parent.glob("*.cuh"))}
     version = checked(nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()
-    code = _find(f"{key}.cubin")
+    code = find(f"{key}.cubin")
     if code is None:
         _compile_others(target)
         code = _compile(program.path.name, source, headers, options)
-        _keep(f"{key}.cubin", code)
+        keep(f"{key}.cubin", code)
     return code
 
 
@@ -215,7 +214,7 @@ def _compile(name: str, source: str, headers: dict[str, str], options: list[str]
 def _compile_others(target: str) -> None:
     """Have threads compile all programs for an architecture, once a process, unless nobody could keep them."""
     with _codes_lock:
-        if target in _started or not _can_keep():
+        if target in _started or not can_keep():
             return
         _started.add(target)
     # What takes longest comes first, so that nobody waits for it in the end.
@@ -230,41 +229,6 @@ def _compile_all(waiting: deque[Program], target: str) -> None:
         # Another thread may have taken the last one, and whoever needs what cannot be compiled is told so.
         with contextlib.suppress(IndexError, RuntimeError):
             _machine_code(waiting.popleft(), target)
-
-
-def _cache_directory() -> Path:
-    chosen = os.environ.get("ORTHOSLICE_CACHE_DIR")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "orthoslice"
-
-
-# What cannot be read or written, for whatever reason, is compiled again: no home, no permission, no room.
-_UNUSABLE = (OSError, RuntimeError)
-
-
-def _can_keep() -> bool:
-    with contextlib.suppress(*_UNUSABLE):
-        folder = _cache_directory()
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.access(folder, os.W_OK)
-    return False
-
-
-def _find(name: str) -> bytes | None:
-    try:
-        return (_cache_directory() / name).read_bytes() or None
-    except _UNUSABLE:
-        return None
-
-
-def _keep(name: str, code: bytes) -> None:
-    """Store what was compiled, whole or not at all: other processes may be doing the same."""
-    with contextlib.suppress(*_UNUSABLE):
-        folder = _cache_directory()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as draft:
-            path = Path(draft) / name
-            path.write_bytes(code)
-            path.replace(folder / name)
 
 
 def checked(answer: Any) -> Any:

@@ -5,6 +5,8 @@
 
 #include "on_chip.cuh"
 
+static_assert((ITEMS & (ITEMS - 1)) == 0, "costs are added up in halves of halves");
+
 // Words of shared memory beyond those for sorting, at a multiple of 16 bytes: the centre of clouds.
 constexpr int CENTRE = (DIGIT_COUNTS + DIGIT_COUNT_WORDS + 3) / 4 * 4;
 
@@ -60,15 +62,18 @@ __device__ const float* find_centre(const float* x, int n, int dim, u32* shared)
 __device__ __forceinline__ double price(float (&value)[ITEMS], float* staged, int n, float p, float unit) {
     const int own = own_count(n);
     if (p == 2.0f) {
-        // Each of several sums is rounded less often than one would be.
-        float sums[4] = {};
+        float costs[ITEMS];
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++)
-            if (r < own) {
-                sums[r % 4] += cost(value[r], 2.0f);
-                value[r] = unit * slope(value[r], 2.0f);
-            }
-        return ((double)sums[0] + sums[1]) + ((double)sums[2] + sums[3]);
+        for (int r = 0; r < ITEMS; r++) {
+            costs[r] = r < own ? cost(value[r], 2.0f) : 0.0f;
+            value[r] = unit * slope(value[r], 2.0f);
+        }
+        // Sums of sums: a large cost is rounded a few times, not once for every other cost of the thread.
+#pragma unroll
+        for (int step = 1; step < ITEMS; step *= 2)
+#pragma unroll
+            for (int r = 0; r < ITEMS; r += 2 * step) costs[r] += costs[r + step];
+        return costs[0];
     }
     // Other powers are long to write out for every number, and to compile: a loop goes over the numbers in shared memory.
 #pragma unroll

@@ -164,20 +164,10 @@ def project_on_run(points: Any, signs: Any, parts: list[tuple[int, slice]], pair
     assert run is not None
     out = torch.empty((run.n_rows, n), dtype=points.dtype, device=points.device)
     n_tiles = triton.cdiv(n, options["POINTS"])
+    sizes = n, dim, n_tiles, run.first_block, run.block_rows, run.first_row, run.n_rows
     with on_device_of(points):
-        _project_kernel[(n_tiles * run.n_blocks,)](
-            points.contiguous(),
-            signs.contiguous(),
-            out,
-            n,
-            dim,
-            n_tiles,
-            run.first_block,
-            run.block_rows,
-            run.first_row,
-            run.n_rows,
-            **options,
-        )
+        start = _project_kernel[(n_tiles * run.n_blocks,)]
+        start(points.contiguous(), signs.contiguous(), out, *sizes, **options)
     return out
 
 
@@ -189,20 +179,8 @@ def carry_back_from_run(slopes: Any, signs: Any, parts: list[tuple[int, slice]],
     split_blocks = triton.cdiv(run.n_blocks, split_count(n_tiles, run.n_blocks))
     n_splits = triton.cdiv(run.n_blocks, split_blocks)
     out = torch.empty((n_splits, n, dim), dtype=slopes.dtype, device=slopes.device)
+    sizes = n, dim, n_tiles, run.first_block, run.block_rows, run.first_row, run.n_rows
     with on_device_of(slopes):
-        _adjoint_kernel[(n_tiles * n_splits,)](
-            slopes.contiguous(),
-            signs.contiguous(),
-            out,
-            n,
-            dim,
-            n_tiles,
-            run.first_block,
-            run.block_rows,
-            run.first_row,
-            run.n_rows,
-            run.n_blocks,
-            split_blocks,
-            **options,
-        )
+        start = _adjoint_kernel[(n_tiles * n_splits,)]
+        start(slopes.contiguous(), signs.contiguous(), out, *sizes, run.n_blocks, split_blocks, **options)
     return out[0] if n_splits == 1 else out.sum(dim=0)

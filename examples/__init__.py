@@ -1,0 +1,1 @@
+"""Scripts that run in seconds and show a picture."""

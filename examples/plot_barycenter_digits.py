@@ -1,0 +1,78 @@
+"""
+The mean of handwritten digits
+==============================
+
+An image can be read as a cloud: its pixels are points of the plane, and ink is their weight. The mean of
+some images, pixel by pixel, is a blur in which all of them can be seen at once. The barycenter of the clouds
+moves ink instead of mixing it.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy import ndimage
+
+import orthoslice as osl
+from orthoslice import datasets
+
+# %%
+# Images as weighted clouds
+# -------------------------
+# The digits come with the package: 8 x 8 pixels of ink. Drawn four times finer they make clouds of some hundred
+# points; sizes differ, and so do weights.
+
+SIDE = 32
+pixels = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), axis=-1).reshape(-1, 2).astype(float)
+
+
+def digits(label, count):
+    fine = [ndimage.zoom(image.reshape(8, 8), SIDE // 8, order=1) for image in datasets.digits(label)[:count]]
+    return np.stack(fine)
+
+
+def weighted_cloud(image):
+    ink = image.ravel() * (image.ravel() > 2)
+    return pixels[ink > 0], ink[ink > 0] / ink.sum()
+
+
+def barycenter(images, weights=None):
+    points, ink = zip(*map(weighted_cloud, images), strict=True)
+    return osl.barycenter(points, weights, point_weights=ink, n_points=400, rng=0)
+
+
+# %%
+# One digit, many hands
+# ---------------------
+# Six images of a digit, of which two are shown, their mean and their barycenter.
+
+labels = [0, 2, 3, 4, 5, 6]
+figure, panels = plt.subplots(5, len(labels), figsize=(8.4, 7.4))
+
+
+def draw_points(axes, points):
+    axes.scatter(*points.T, s=6, color="black", alpha=0.6, lw=0)
+    axes.set(xlim=(-0.5, SIDE - 0.5), ylim=(SIDE - 0.5, -0.5), aspect="equal")
+
+
+for column, label in enumerate(labels):
+    images = digits(label, 6)
+    for row in (0, 1):
+        panels[row, column].imshow(images[row], cmap="Greys")
+    panels[2, column].imshow(images.mean(axis=0), cmap="Greys")
+    draw_points(panels[3, column], barycenter(images).points)
+
+# %%
+# From one digit to another
+# -------------------------
+# Barycenters of a three and a zero, with weights from (1, 0) to (0, 1).
+
+pair = np.stack([digits(3, 1)[0], digits(0, 1)[0]])
+for axes, share in zip(panels[4], np.linspace(0, 1, len(labels)), strict=True):
+    draw_points(axes, barycenter(pair, [1 - share, share]).points)
+for axes in panels.flat:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color("lightgrey")
+titles = ["one image", "another", "mean of 6,\npixel by pixel", "barycenter\nof 6", "from a three\nto a zero"]
+for row, title in enumerate(titles):
+    panels[row, 0].set_ylabel(title, rotation=0, ha="right", va="center", labelpad=8)
+figure.tight_layout()
+plt.show()

@@ -1,0 +1,442 @@
+"""Where two clouds differ: which features, along which directions, and at which points."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays import RNG, Stream, is_traced, resolve_rng, to_numpy
+from orthoslice.ascent import Found, Landscape, Table, line_scores, most_different
+from orthoslice.blocks import Layout
+from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.conditioning import centred, rescaled, unit_scale
+from orthoslice.costs.lines import differences, powered, scatter_slopes, weigh
+from orthoslice.costs.pools import mean_power
+from orthoslice.coupling import couple, coupling_bytes, with_masses
+from orthoslice.directions import Orthogonal, Sampler
+from orthoslice.directions.base import DenseDirections, check_count
+from orthoslice.frames import column_names, is_frame
+from orthoslice.options import check_memory, check_p
+from orthoslice.request import plan_layout
+from orthoslice.scores import Sliced
+from orthoslice.sweeps import Piece, check_underflow, sweep_directions
+from orthoslice.threads import default_workers, ordered_map
+
+# A feature dominates that has at least this part of the pooled variance, and so many times the median's.
+_DOMINANT_SHARE, _DOMINANT_RATIO = 0.5, 10.0
+
+# W_2 below this part of a standard deviation is not worth a word, nor is W_2^2 below this many times the
+# variance of a difference of means: two samples of a normal law are about as far apart.
+_NOTABLE, _BY_CHANCE = 0.02, 4.0
+
+# Parts of a change below this share of it are left out.
+_TOLD_SHARE = 0.2
+
+# How many of each are shown.
+_SHOWN_FEATURES, _SHOWN_LOADINGS, _SHOWN_POINTS = 5, 4, 5
+
+
+class Feature(NamedTuple):
+    """How one feature differs between two clouds, looked at alone."""
+
+    name: Hashable
+    score: float
+    """W_p^p of its values, exact."""
+    share: float
+    """Its part of the sum of all features' scores; 0 where nothing differs."""
+    x_mean: float
+    y_mean: float
+    x_spread: float
+    """The standard deviation of its values in x."""
+    y_spread: float
+    change: str
+    """What changes from x to y, in words."""
+
+
+class DifferentDirection(NamedTuple):
+    """A weighted sum of features along which two clouds differ much."""
+
+    loadings: dict[Hashable, float]
+    """The weight of every feature, the largest first; their squares sum to 1."""
+    distance: float
+    """W_p of the clouds along it, in units of the data."""
+    theta: Table
+    """The weights in the order of the features, `(dim,)`."""
+
+
+class MovedPoint(NamedTuple):
+    """A point of x that has far to go."""
+
+    row: Hashable
+    """Its label in the data frame, or its index."""
+    distance: float
+    """How far it moves where x becomes y: see :func:`explain`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Where two clouds differ.
+
+    Attributes
+    ----------
+    features
+        A :class:`Feature` for each, the most different first: `name`, `score`, `share`, means and spreads, and
+        the `change` in words.
+    directions
+        A few mutually orthogonal directions along which the clouds differ most, each with its `loadings`, the
+        `distance` along it and `theta`.
+    points
+        The points of x that move most: `row` and `distance`.
+    notes
+        What to keep in mind, such as a feature whose units dwarf the others.
+    distance
+        SW_p of the clouds, from the directions that were drawn.
+    typical_move
+        The median of how far points of x move.
+    n_directions, seed
+        ``n_directions=result.n_directions, rng=result.seed`` repeats it.
+    """
+
+    p: float
+    features: tuple[Feature, ...]
+    directions: tuple[DifferentDirection, ...]
+    points: tuple[MovedPoint, ...]
+    notes: tuple[str, ...]
+    distance: float
+    typical_move: float
+    n_directions: int
+    seed: int | None
+    _sizes: tuple[int, int]
+
+    def to_frame(self) -> Any:
+        """The features as a pandas frame, one row each.
+
+        Examples
+        --------
+        >>> import numpy as np, orthoslice as osl
+        >>> x, y = np.zeros((3, 2)), np.zeros((3, 2)) + [0, 1]
+        >>> osl.explain(x, y, names=["age", "income"], rng=0).to_frame()[["name", "score", "share"]]
+             name  score  share
+        0  income    1.0    1.0
+        1     age    0.0    0.0
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("`to_frame` makes a pandas frame: pip install 'orthoslice[data]'.") from error
+        return pd.DataFrame(self.features, columns=list(Feature._fields))
+
+    def __repr__(self) -> str:
+        n, m = self._sizes
+        many = len(self.features)
+        lines = [f"How y ({m} points) differs from x ({n} points), {many} feature{'s' * (many > 1)}"]
+        if self.distance == 0:
+            lines.append("Not at all: both hold the same points.")
+            return "\n".join(lines)
+        lines.append("Features that differ most, each alone, and their part of the difference:")
+        shown = [f for f in self.features[:_SHOWN_FEATURES] if f.score > 0]
+        width = max(len(str(f.name)) for f in shown)
+        lines += [f"  {f.name!s:{width}}  {f.share:4.0%}  {f.change}" for f in shown]
+        rest = sum(f.share for f in self.features[len(shown) :])
+        if many > len(shown):
+            lines.append(f"  the {many - len(shown)} others: {rest:.0%} together")
+        lines.append("Combinations of features that differ most, and how far apart x and y are along them:")
+        lines += [f"  {_sum_of(d)}: {d.distance:.3g}" for d in self.directions]
+        far = ", ".join(f"{q.row!r} ({q.distance:.3g})" for q in self.points[:_SHOWN_POINTS])
+        if far:
+            lines.append(f"Points of x that move most to become y (typically {self.typical_move:.3g}): {far}")
+        lines += [f"Note: {note}" for note in self.notes]
+        lines.append("Any two samples differ a little. Could it be chance? Ask `osl.two_sample_test(x, y)`.")
+        return "\n".join(lines)
+
+
+def explain(
+    x: Any,
+    y: Any,
+    p: float = 2,
+    *,
+    names: Sequence[Hashable] | None = None,
+    x_weights: Any = None,
+    y_weights: Any = None,
+    n_found: int = 3,
+    n_points: int = 10,
+    n_directions: int = 128,
+    rng: RNG = None,
+    memory: int | str = "256MB",
+    workers: int | None = None,
+) -> Explanation:
+    """Say where two clouds differ: in which features, along which directions, and at which points.
+
+    Parameters
+    ----------
+    x, y
+        Clouds `(n, dim)` and `(m, dim)`: arrays of any library, lists or data frames, whose columns are matched
+        by name. The work is done by NumPy.
+    p
+        The power, at least 1. Higher powers look more at the tails.
+    names
+        The names of the features of arrays; ``x0``, ``x1``, ... by default. Those of data frames are their
+        columns.
+    x_weights, y_weights
+        Weights `(n,)` and `(m,)` that sum to 1; uniform when None.
+    n_found
+        How many directions to look for, `dim` at most.
+    n_points
+        How many points of x to name.
+    n_directions
+        How many directions are drawn: to begin searches with, and to see how far points move.
+    rng, memory, workers
+        As in :func:`sliced_wasserstein`.
+
+    Returns
+    -------
+    Explanation
+        `features`, `directions`, `points` and `notes`; printed, it is a short text.
+
+    Notes
+    -----
+    *Features.* The score is W_p^p of a feature alone, by sorting, without error. What changes is told by the
+    parts of W_2^2 on a line: the squared difference of means, that of standard deviations, and the rest, which
+    is shape.
+
+    *Directions* are found by ascent from the best of those drawn, the axes and the difference of the means:
+    local maxima, never worse than where the search began. Searches go over up to 4,096 points of each cloud,
+    and what they find is improved on all. They are **chosen** to be different: along them even two samples of
+    one law lie apart, the more so the more features and the fewer points there are.
+
+    *Points.* Along every drawn direction a point is matched with its place in the other cloud. How far it moves
+    is the p-th root of its mean |move|^p over directions, divided by what a move by 1 in space would give
+    there: a point that all directions agree to move by a vector moves by its length.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(500, 3)) + [40, 3, 0]
+    >>> y = rng.normal(size=(400, 3)) * [1, 2, 1] + [42, 3, 0]
+    >>> found = osl.explain(x, y, names=["age", "income", "height"], rng=0)
+    >>> [(f.name, f.change.split(":")[0]) for f in found.features[:2]]
+    [('age', 'higher in y'), ('income', 'more spread in y')]
+    >>> found.directions[0].distance > 1.9
+    True
+    """
+    p = check_p(p)
+    labels, rows = _feature_names(names, x, y), _row_labels(x)
+    cloud_x, cloud_y = _host_clouds(x, y, x_weights, y_weights)
+    if labels is None:
+        labels = [f"x{k}" for k in range(cloud_x.dim)]
+    elif len(labels) != cloud_x.dim:
+        raise ValueError(f"`names` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
+    n_found, n_points = (check_count(k, v) for k, v in (("n_found", n_found), ("n_points", n_points)))
+    sampler, layout = plan_layout(
+        Orthogonal(), check_count("n_directions", n_directions), cloud_x.dim, Sliced(), p, adaptive=False
+    )
+    stream, seed = resolve_rng(rng, np.zeros(1))
+    room = check_memory(memory)
+    many = default_workers() if workers is None else check_count("workers", workers)
+    cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
+    job = Job(*with_masses(cloud_x, cloud_y), p, room, many)
+    told = _compare_features(job)
+    check_underflow(p, cloud_x, cloud_y, told.scores)
+    job = Job(*centred(job.x, job.y), p, room, many)
+    theta, scores, costs = _move_points(job, sampler, layout, stream)
+    sizes = cloud_x.n, cloud_y.n
+    found = most_different(Landscape(job.x, job.y, p, room), theta, told.scores, n_found, stream)
+    moves = scale * (costs / mean_power(cloud_x.dim, p)) ** (1 / p)
+    far = [int(k) for k in np.argsort(-moves, kind="stable")[:n_points] if moves[k] > 0]
+    return Explanation(
+        p=p,
+        features=_name_features(labels, told, scale, p, sizes),
+        directions=tuple(_name_direction(labels, f, scale, p) for f in sorted(found, key=_by_score)),
+        points=tuple(MovedPoint(k if rows is None else rows[k], float(moves[k])) for k in far),
+        notes=_notes(labels, told, sizes),
+        distance=float(scale * float(scores.mean()) ** (1 / p)),
+        typical_move=float(np.median(moves)),
+        n_directions=layout.n_directions,
+        seed=seed,
+        _sizes=sizes,
+    )
+
+
+class Job(NamedTuple):
+    """All that the work on some features or directions needs."""
+
+    x: Cloud
+    y: Cloud
+    p: float
+    memory: int
+    workers: int
+
+    def at_once(self, row_bytes: int, many: int) -> int:
+        """Of `many` rows those for one worker at a time: what fits the memory, and work for all."""
+        return max(1, min(self.memory // (self.workers * row_bytes), -(-many // self.workers)))
+
+
+class Compared(NamedTuple):
+    """What was found of every feature, `(dim,)` each."""
+
+    scores: Table
+    squared: Table
+    """W_2^2, which is the sum of a part for the means, one for the spreads and one for the shape."""
+    x_mean: Table
+    y_mean: Table
+    x_spread: Table
+    y_spread: Table
+
+
+def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
+    """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
+    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
+    if names is None:
+        return of_frame
+    if of_frame is not None:
+        raise ValueError("`names` must be None beside a data frame, whose columns are the names.")
+    named: list[Hashable] = list(names)
+    if len(set(named)) < len(named):
+        raise ValueError(f"`names` must differ from each other; got {named!r}.")
+    return named
+
+
+def _row_labels(x: Any) -> Any:
+    """The labels of the rows of a pandas frame, or None; lists have an `index` too."""
+    labels = getattr(x, "index", None)
+    return labels if hasattr(labels, "equals") else None
+
+
+def _host_clouds(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Cloud, Cloud]:
+    """Single clouds of NumPy arrays in the type they came in: a copy of all points may be too much."""
+    clouds = make_clouds(x, y, x_weights, y_weights)
+    if clouds[0].batch or clouds[1].batch:
+        shapes = " and ".join(str(tuple(c.points.shape)) for c in clouds)
+        raise ValueError(f"`x` and `y` must be single clouds (n, dim) for `explain`; got shapes {shapes}.")
+    arrays = [c.points for c in clouds] + [c.weights for c in clouds]
+    if is_traced(*arrays):
+        raise TypeError("`explain` needs values and cannot be traced (jit, grad or vmap). Call it outside.")
+    if all(a is None or isinstance(a, np.ndarray) for a in arrays):
+        return clouds
+    # Again: on an accelerator values could not be checked.
+    return make_clouds(*(None if a is None else to_numpy(a) for a in arrays))
+
+
+def _compare_features(job: Job) -> Compared:
+    """Every feature alone, a few columns at a time."""
+    dim = job.x.dim
+    step = job.at_once(2 * coupling_bytes(job.x, job.y), dim)
+    work = (functools.partial(_compare_columns, job, slice(k, k + step)) for k in range(0, dim, step))
+    return Compared(*(np.concatenate(part) for part in zip(*ordered_map(work, job.workers), strict=True)))
+
+
+def _compare_columns(job: Job, columns: slice) -> Compared:
+    x, y, p = job.x, job.y, job.p
+    rows = [np.ascontiguousarray(c.points[:, columns].T, dtype=np.float64) for c in (x, y)]
+    means, spreads = [], []
+    for cloud, table in zip((x, y), rows, strict=True):
+        mean = np.average(table, axis=1, weights=cloud.weights)
+        means.append(mean)
+        spreads.append(np.sqrt(np.average((table - mean[:, None]) ** 2, axis=1, weights=cloud.weights)))
+    squared = line_scores(x, y, 2.0, *(table.copy() for table in rows))
+    return Compared(squared if p == 2 else line_scores(x, y, p, *rows), squared, *means, *spreads)
+
+
+def _move_points(job: Job, sampler: Sampler, layout: Layout, stream: Stream) -> tuple[Table, Table, Table]:
+    """Directions `(slices, dim)`, their scores `(slices,)`, and of each point of x its mean |move|^p `(n,)`."""
+    step = job.at_once(2 * coupling_bytes(job.x, job.y), layout.n_directions)
+    pieces = sweep_directions(sampler, layout, stream, job.x.dim, np.dtype(np.float64), step)
+    theta, scores, costs = [], [], np.zeros(job.x.n)
+    work = (functools.partial(_move_along, job, piece) for piece in pieces)
+    for rows, found, total in ordered_map(work, job.workers):
+        theta.append(rows)
+        scores.append(found)
+        costs += total
+    weight = np.full(job.x.n, 1 / job.x.n) if job.x.weights is None else job.x.weights
+    there = np.where(weight > 0, weight, 1.0)
+    return np.concatenate(theta), np.concatenate(scores), costs / there / layout.n_directions
+
+
+def _move_along(job: Job, piece: Piece) -> tuple[Table, Table, Table]:
+    """Rows of the directions, their scores, and what the pairs of each point of x cost along all of them."""
+    assert isinstance(piece.directions, DenseDirections)
+    px, py = (c.project(piece.directions, piece.rows, widely=True) for c in (job.x, job.y))
+    pairs = couple(px, py, job.x, job.y)
+    costs = powered(differences(px, py, pairs), job.p)
+    by_point = scatter_slopes(pairs.mass * costs, pairs.ix, job.x.n)
+    return piece.directions.theta[piece.rows], weigh(costs, pairs), by_point.sum(axis=0)
+
+
+def _name_features(
+    names: list[Hashable], told: Compared, scale: float, p: float, sizes: tuple[int, int]
+) -> tuple[Feature, ...]:
+    total = math.fsum(told.scores)
+    scores = rescaled(told.scores, scale, p)
+    features = []
+    for k in np.argsort(-told.scores, kind="stable"):
+        means = float(scale * told.x_mean[k]), float(scale * told.y_mean[k])
+        spreads = float(scale * told.x_spread[k]), float(scale * told.y_spread[k])
+        share = float(told.scores[k] / total) if total > 0 else 0.0
+        change = _change(means, spreads, scale * math.sqrt(told.squared[k]), sizes)
+        features.append(Feature(names[k], float(scores[k]), share, *means, *spreads, change))
+    return tuple(features)
+
+
+def _change(
+    means: tuple[float, float], spreads: tuple[float, float], distance: float, sizes: tuple[int, int]
+) -> str:
+    """What changes from x to y, the parts that matter, the largest first; `distance` is W_2."""
+    (x_mean, y_mean), (x_spread, y_spread) = means, spreads
+    spread = math.hypot(x_spread, y_spread) / math.sqrt(2)
+    if distance <= spread * max(_NOTABLE, math.sqrt(_BY_CHANCE * (1 / sizes[0] + 1 / sizes[1]))):
+        return "about the same"
+    moved, widened = y_mean - x_mean, y_spread - x_spread
+    by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
+    higher, wider = "higher" if moved > 0 else "lower", "more" if widened > 0 else "less"
+    shares = [(moved / distance) ** 2, (widened / distance) ** 2]
+    parts = [
+        (shares[0], f"{higher} in y: mean {x_mean:.4g} -> {y_mean:.4g}{by}"),
+        (shares[1], f"{wider} spread in y: standard deviation {x_spread:.4g} -> {y_spread:.4g}"),
+        (1 - sum(shares), "another shape"),
+    ]
+    return "; ".join(words for share, words in sorted(parts, reverse=True) if share >= _TOLD_SHARE)
+
+
+def _name_direction(names: list[Hashable], found: Found, scale: float, p: float) -> DifferentDirection:
+    # Of a direction and its opposite, the one in which the largest loading is positive.
+    theta = found.theta * np.sign(found.theta[np.argmax(np.abs(found.theta))])
+    order = np.argsort(-np.abs(theta), kind="stable")
+    loadings = {names[k]: float(theta[k]) for k in order}
+    return DifferentDirection(loadings, float(scale * found.score ** (1 / p)), theta)
+
+
+def _by_score(found: Found) -> float:
+    return -found.score
+
+
+def _sum_of(direction: DifferentDirection) -> str:
+    """The largest loadings as a sum: "0.8 age - 0.6 income"."""
+    shown = list(direction.loadings.items())[:_SHOWN_LOADINGS]
+    terms = [f"{'-' if w < 0 else '+'} {abs(w):.2g} {name}" for name, w in shown if round(w, 2)]
+    more = " + ..." if 1 - sum(w * w for _, w in shown) > 1e-3 else ""
+    return " ".join(terms).removeprefix("+ ") + more
+
+
+def _notes(names: list[Hashable], told: Compared, sizes: tuple[int, int]) -> tuple[str, ...]:
+    """A word on a feature that has most of the pooled variance, if there is one."""
+    part = sizes[0] / sum(sizes)
+    between = part * (1 - part) * (told.y_mean - told.x_mean) ** 2
+    variance = part * told.x_spread**2 + (1 - part) * told.y_spread**2 + between
+    total = variance.sum()
+    if len(names) == 1 or total == 0:
+        return ()
+    largest = int(np.argmax(variance))
+    share = variance[largest] / total
+    others = np.delete(variance, largest)
+    if share < _DOMINANT_SHARE or variance[largest] < _DOMINANT_RATIO * np.median(others):
+        return ()
+    return (
+        f"{names[largest]!r} has {math.floor(1000 * share) / 10:g}% of the variance of all features, so that "
+        "distances are mostly about it. If its units are not meant to count more, pass `*osl.scaled([x, y])`.",
+    )
