@@ -174,7 +174,8 @@ def test_moves_add_up_to_the_distance(rng):
     found = osl.explain(x, y, rng=0, n_points=40)
     mean = np.mean([q.distance**2 for q in found.points])
     np.testing.assert_allclose(mean / 3, found.distance**2, rtol=1e-9)
-    expected = osl.sliced_wasserstein(x, y, n_directions=128, rng=0).distance
+    options = {"directions": "orthogonal", "control": None}
+    expected = osl.sliced_wasserstein(x, y, n_directions=128, rng=0, **options).distance
     np.testing.assert_allclose(found.distance, expected, rtol=1e-9)
 
 

@@ -278,7 +278,8 @@ def test_scores_below_zero_are_no_error(rng: np.random.Generator) -> None:
     x, y = Cloud(rng.normal(size=(9, 50))), Cloud(rng.normal(size=(9, 50)))
     scores = np.array([-0.1, 2.0, 0.3, 1.0])
     with np.errstate(all="raise"):
-        reason = doubts(x, y, 3.0, scores, np.asarray(9.0), sliced=True, exact_moments=False)
+        options = {"sliced": True, "exact_moments": False}
+        reason = doubts(x, y, 3.0, scores, scores.mean(), np.asarray(9.0), **options)
     assert "a few directions carry most of the value" in str(reason)
 
 

@@ -20,7 +20,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.cloud import Cloud, detached
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, unit_scale
-from orthoslice.directions import Given, Sampler
+from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import BlockSampler, check_count
 from orthoslice.distances import check_method
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_tolerance
@@ -119,6 +119,8 @@ def move(
     memory = check_memory(given.memory)
     workers = default_workers() if given.workers is None else check_count("workers", given.workers)
     sampler = check_directions(given.directions, x)
+    if isinstance(sampler, Auto):
+        sampler = Orthogonal()  # the length of a step is known for whole bases
     fresh = bool(given.fresh) and x.dim > 1 and not isinstance(sampler, Given)
     sampler, count = _choose_directions(sampler, check_n_directions(given.n_directions, sampler), x.dim, fresh)
     sampler, layout = plan_layout(sampler, count, x.dim, score, 2.0, adaptive=False)

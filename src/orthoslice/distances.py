@@ -211,15 +211,15 @@ def value_and_grad(
 
     Notes
     -----
-    For p = 2, directions in whole orthonormal blocks (the default up to 128 dimensions) and n points without
-    weights, ``x - n * dim / 2 * gradient`` is the best place for the points of x while their couplings last: on
-    these directions, SW_2^2 is not higher there. For PW it is ``x - n / 2 * gradient``.
+    For p = 2, directions in whole orthonormal blocks (``"orthogonal"``, up to 128 dimensions) and n points
+    without weights, ``x - n * dim / 2 * gradient`` is the best place for the points of x while their couplings
+    last: on these directions, SW_2^2 is not higher there. For PW it is ``x - n / 2 * gradient``.
 
     Examples
     --------
     >>> import numpy as np, orthoslice as osl
     >>> x, y = np.zeros((4, 3)), np.full((4, 3), 2.0)
-    >>> value, gradient = osl.value_and_grad(x, y, rng=0)
+    >>> value, gradient = osl.value_and_grad(x, y, directions="orthogonal", rng=0)
     >>> round(float(value), 12)
     4.0
     >>> np.allclose(x - 4 * 3 / 2 * gradient, y)

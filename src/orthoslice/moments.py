@@ -176,7 +176,8 @@ def _controlled_mean(
         left = costs[use] - away[use] @ _slopes(away[fit], costs[fit])
         mean, n = float(left.sum()) / len(left), len(left)
         means.append(mean)
-        variances.append((float(left @ left) / n - mean * mean) / n)
+        # Where nothing is left over, rounding may take it below 0.
+        variances.append(max(float(left @ left) / n - mean * mean, 0.0) / n)
     return sum(means) / 2, sum(variances) / 4
 
 
