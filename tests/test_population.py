@@ -84,7 +84,7 @@ def test_debiasing_takes_off_what_samples_add() -> None:
     for repetition in range(400):
         rng = np.random.default_rng(repetition)
         x, y = rng.normal(size=(40, 8)), 1.3 * rng.normal(size=(40, 8))
-        error = sample_error(Cloud(x), Cloud(y), 2.0, 256, repetition)
+        error = sample_error(Cloud(x), Cloud(y), 2.0, repetition)
         plain.append(osl.sliced_wasserstein(x, y, rng=repetition, n_directions=64, workers=1).value)
         debiased.append(plain[-1] - error.bias)
     truth = 0.3**2

@@ -296,7 +296,7 @@ class Estimate:
         if not why:
             assert self._subject is not None
             x, y = self._subject.x, self._subject.y
-            found = sample_error(x, y, self.p, self.n_directions, self.seed or 0)
+            found = sample_error(x, y, self.p, self.seed or 0)
             near = to_numpy(self._value) - found.bias <= NEAR * found.bias
             if near.any():
                 why = (
