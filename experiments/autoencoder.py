@@ -79,7 +79,7 @@ class Decoder(nn.Module):
         """Have the first images be as bright as this everywhere, about.
 
         From 0.5 on, the pixels of the border are the last to become dark, and drag all others to where a
-        sigmoid has no slope: with a bias of 0, 29 of 30 trainings were left with black images for good.
+        sigmoid has no slope: with a bias of 0, 27 of 30 trainings were left with black images for good.
         """
         nn.init.constant_(self.convolutions[-1].bias, math.log(pixel / (1 - pixel)))
 
