@@ -18,7 +18,7 @@ from helpers import FULL
 from scipy.special import stdtrit
 
 import orthoslice as osl
-from orthoslice import result
+from orthoslice import trust
 from orthoslice.cloud import Cloud
 from orthoslice.costs.pools import mean_power
 from orthoslice.datasets import digits
@@ -170,7 +170,7 @@ def test_an_interval_holds_or_is_not_trusted(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::orthoslice.UntrustedWarning")
 def test_without_doubts_intervals_mislead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: the same check fails where nothing is doubted."""
-    monkeypatch.setattr(result, "doubts", lambda *_, **__: np.asarray("", dtype=object))
+    monkeypatch.setattr(trust, "doubts", lambda *_, **__: np.asarray("", dtype=object))
     missed, said = misses("PW of two clusters, 1000 (.27)")
     assert missed > 0.5
     assert said == 0
@@ -212,7 +212,7 @@ def test_adaptive_runs_do_not_stop_before_rare_directions_were_met(monkeypatch: 
     assert converged == runs
     assert wrong <= 0.05 * runs
     assert abs(mean - 1) < 0.15
-    monkeypatch.setattr(result, "doubts", lambda *_, **__: np.asarray("", dtype=object))
+    monkeypatch.setattr(trust, "doubts", lambda *_, **__: np.asarray("", dtype=object))
     _, wrong, mean = converged_and_wrong(0.1, runs)
     assert wrong >= 0.3 * runs
     assert mean < 0.8

@@ -11,7 +11,8 @@ from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.descent import Descent
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
 from orthoslice.exact import Transport, wasserstein
-from orthoslice.explaining import Explanation, explain
+from orthoslice.explaining import explain
+from orthoslice.explanation import Explanation
 from orthoslice.flows import flow
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match

@@ -40,7 +40,8 @@ from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
-from orthoslice.result import Estimate, Subject, look_of, register_estimates, root
+from orthoslice.result import Estimate, register_estimates, root
+from orthoslice.trust import Subject, look_of
 
 # The key where directions are given.
 _UNUSED = Stream.from_seed(0, np.zeros(1))

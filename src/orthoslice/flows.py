@@ -48,26 +48,13 @@ def flow(
         2; steps have a known length for no other power.
     x_weights, y_weights
         Weights `(n,)` and `(m,)` that sum to 1; uniform when None.
-    directions
-        As in :func:`sliced_wasserstein`. An array is one fixed set.
-    n_directions
-        Directions of a step. None means a dozen orthonormal blocks, of 32 to 512 directions; 256 or more if
-        they are not fresh.
     fresh
         Whether every step draws directions of its own. If not, the sliced objective never rises, but the points
         fit those directions only.
-    n_steps
-        Most steps to make.
     rtol
         Stop when the points are this near to where they would end, in units of the spread of y.
-    rng
-        As in :func:`sliced_wasserstein`.
-    callback
-        A function ``(step, points, value)``, called after every step; if it returns True, that was the last.
-    memory, workers
-        As in :func:`sliced_wasserstein`.
-    progress
-        Show a progress bar on stderr.
+    directions, n_directions, n_steps, rng, callback, memory, workers, progress
+        As in :func:`barycenter`.
 
     Returns
     -------

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import to_numpy
+from orthoslice.arrays import Array, library, to_numpy
+from orthoslice.blocks import Layout, Statistics, interval_arms
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.costs.pools import mean_power
+from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
+from orthoslice.scores import Score
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
@@ -43,6 +47,57 @@ _PAIRS = 1 << 12
 # miss; and the squared coefficient of variation of one-dimensional distances from which on some stand out.
 _TOO_VARIABLE = 0.1
 _UNEVEN = 0.05
+
+
+# Coordinates that are looked at to tell whether points were written to.
+_LOOKED_AT = 1 << 12
+
+
+def look_of(points: Array) -> Any:
+    """What changes when points are written to: torch counts writes; of NumPy's arrays, some of their rows."""
+    kind = library(points)
+    if kind == "torch":
+        return 0 if points.is_inference() else points._version
+    if kind != "numpy":
+        return None
+    rows = max(1, _LOOKED_AT // points.shape[-1])
+    return points[..., :: -(-points.shape[-2] // rows), :].tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What was estimated, for those who ask whether its interval can be trusted."""
+
+    score: Score
+    x: Cloud
+    y: Cloud
+    p: float
+    is_basis: bool
+    """Whether whole blocks are orthonormal bases."""
+    looks_of_points: tuple[Any, ...] = ()
+    """By which points that were written to since are known, as far as can be seen: see :func:`look_of`."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the points are those that the estimate was made from."""
+        return self.looks_of_points == tuple(look_of(c.points) for c in (self.x, self.y))
+
+    def doubts(
+        self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
+    ) -> Any:
+        """As the function :func:`doubts`, for these scores and what was found from them.
+
+        They are in units of 2^(exponent p), where there is one.
+        """
+        if self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
+            return np.full(found.mean.shape, FEW, dtype=object)
+        unit = 1.0 if exponent is None else np.exp2(self.p * to_numpy(exponent).astype(np.float64))
+        arms = interval_arms(found, layout, 0.95, looks)
+        longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))
+        table = unit * to_numpy(scores).astype(np.float64)
+        sliced = not self.score.breaks_ties
+        value = unit * to_numpy(found.mean).astype(np.float64)
+        return doubts(self.x, self.y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 def doubts(
