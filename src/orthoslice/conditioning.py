@@ -15,6 +15,7 @@ from orthoslice.arrays import (
     Operation,
     constant,
     detach,
+    float_info,
     is_readable,
     library,
     namespace,
@@ -60,7 +61,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     largest = largest_coordinate(x, y)
     # No two points are further apart than 2**reach.
     reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
-    room = exponents_at_hand(p, math.log2(float(namespace(x.points).finfo(x.dtype).max)))
+    room = exponents_at_hand(p, math.log2(float(float_info(namespace(x.points), x.dtype).max)))
     if abs(reach) < room:
         return x, y, 1.0
     # As large as can be: what is much smaller then stays above the lower end of the range.

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from orthoslice.arrays import RNG, Array, is_readable, namespace, to_numpy
+from orthoslice.arrays import RNG, Array, float_info, is_readable, namespace, to_numpy
 from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, rescaled, unit_scale, widened
 from orthoslice.control import Control
@@ -321,7 +321,7 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
     """
     if not is_readable(answer._raw):
         return answer
-    p, info = request.p, namespace(x.points).finfo(x.dtype)
+    p, info = request.p, float_info(namespace(x.points), x.dtype)
     is_high = p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
     if answer._scale == 1 and not is_high:
         return answer

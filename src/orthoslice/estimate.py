@@ -197,7 +197,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
             )
         control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
-        passes = Passes(replace(request, control=control), x, y, stream, wanted, advance)
+        settled = request if control is None else replace(request, control=control)
+        passes = Passes(settled, x, y, stream, wanted, advance)
         for units in request.looks:
             parts.append(passes.run(done, units))
             done = units

@@ -11,7 +11,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, Stream, is_readable, is_traced, library, namespace, to_numpy
+from orthoslice.arrays import (
+    Array,
+    DType,
+    Stream,
+    float_info,
+    is_readable,
+    is_traced,
+    library,
+    namespace,
+    to_numpy,
+)
 from orthoslice.blocks import Run
 from orthoslice.cloud import Cloud
 from orthoslice.control import NAMED_CONTROLS, Control
@@ -40,7 +50,8 @@ def check_p(p: Any) -> float:
 
 def is_real(value: Any) -> bool:
     """Whether `value` is a real number; True and False are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    # What numbers nearly always are needs no question to an abstract class.
+    return type(value) in (int, float) or (isinstance(value, numbers.Real) and not isinstance(value, bool))
 
 
 def check_directions(directions: Any, x: Cloud) -> Sampler:
@@ -244,9 +255,11 @@ def _parse_bytes(text: str) -> float | None:
 def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
     """Rows of unit length in their own type, from rows of unit length in the type they came in."""
     xp = namespace(theta)
-    eps = float(xp.finfo(came_in if xp.isdtype(came_in, "real floating") else theta.dtype).eps)
+    own = float(float_info(xp, theta.dtype).eps)
+    is_own = came_in == theta.dtype or not xp.isdtype(came_in, "real floating")
+    eps = own if is_own else float(float_info(xp, came_in).eps)
     tolerance = math.sqrt(eps)
-    is_rough = eps > float(xp.finfo(theta.dtype).eps)
+    is_rough = eps > own
     if not is_readable(theta):
         norm = xp.linalg.vector_norm(theta, axis=1, keepdims=True)
         sound = xp.where(xp.abs(norm - 1) <= tolerance, theta, xp.full_like(norm, math.nan))

@@ -15,6 +15,7 @@ from orthoslice.controlled import is_fitted, is_worthwhile
 from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
 from orthoslice.directions.auto import Kind
 from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_sampler
 from orthoslice.scores import Score
 
@@ -72,6 +73,10 @@ def plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
     """Settle how many directions there are and how they are grouped."""
+    if isinstance(sampler, Given) and sampler.theta is not None and not adaptive:
+        # How many they are is all that a plan has to know.
+        count = sampler.with_default_size(dim)[1] if n_directions is None else n_directions
+        return sampler, _plan_layout(GIVEN_LATER, count, dim, score, p, adaptive)[1]
     settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
     return settle(sampler, n_directions, dim, score, p, adaptive)
 

@@ -39,6 +39,12 @@ def library(array: object) -> str | None:
     return _LIBRARIES[kind]
 
 
+@functools.cache
+def float_info(xp: Namespace, dtype: DType) -> Any:
+    """`xp.finfo(dtype)`, which is asked for several times a call and takes longer than it seems."""
+    return xp.finfo(dtype)
+
+
 def _find_library(array: object) -> str | None:
     if compat.is_numpy_array(array):
         return "numpy"

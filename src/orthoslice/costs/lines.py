@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, Operation, at_rank, namespace, scatter_add, wide_float
+from orthoslice.arrays import Array, Operation, at_rank, float_info, namespace, scatter_add, wide_float
 from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
@@ -37,7 +37,7 @@ def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
     """Memory of kernels, in numbers for each one of a row (measured, rounded up)."""
 
     def row_bytes(px: Array, py: Array, *_: Any) -> int:
-        width: int = namespace(px).finfo(px.dtype).bits // 8
+        width: int = float_info(namespace(px), px.dtype).bits // 8
         return per_number * count_numbers(px, py) * width
 
     return row_bytes
@@ -45,7 +45,9 @@ def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
 
 def count_numbers(px: Array, py: Array) -> int:
     """How many numbers a direction has, that is a row of both, batches counted."""
-    batch = np.broadcast_shapes(px.shape[1:-1], py.shape[1:-1])
+    batch = px.shape[1:-1]
+    if batch != py.shape[1:-1]:
+        batch = np.broadcast_shapes(batch, py.shape[1:-1])
     return math.prod(batch) * int(px.shape[-1] + py.shape[-1])
 
 
