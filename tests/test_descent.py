@@ -378,7 +378,8 @@ def test_torch_goes_the_way_of_numpy(rng, monkeypatch, method, bridged):
 def test_gpu_tensors_stay_there(rng, method):
     x, y, w = rng.normal(size=(200, 3)), ring(rng, 300, 3), weights(rng, 300)
     on_gpu = [torch.tensor(a, device="cuda", dtype=torch.float32) for a in (x, y, w)]
-    options = {"method": method, "rng": 0, "n_steps": 5}
+    # Two steps: later ones of PW differ as soon as rounding lets two points change places.
+    options = {"method": method, "rng": 0, "n_steps": 2}
     for a, b in ((None, None), (w, on_gpu[2])):
         expected = osl.flow(x, y, y_weights=a, **options)
         found = osl.flow(*on_gpu[:2], y_weights=b, **options)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from experiments.fig3_swae.config import BEYOND, FREE, SMOKE, Config, list_jobs
+from experiments.fig3_swae.config import FREE, SMOKE, Config, list_jobs
 from experiments.trainings import command
 
 if __name__ == "__main__":
-    sys.exit(command("fig3_swae", __doc__, (Config(), SMOKE), list_jobs, FREE, beyond=BEYOND))
+    sys.exit(command("fig3_swae", __doc__, (Config(), SMOKE), list_jobs, FREE))

@@ -30,9 +30,11 @@ class Config:
 
     # Beyond the paper: other counts of directions, other images, and convolutions that multiply more exactly.
     n_extra_sweeps: int = 15
-    extra_counts: tuple[int, ...] = ()
-    extra_data: tuple[str, ...] = ()
-    precision_estimators: tuple[str, ...] = ()
+    extra_counts: tuple[int, ...] = (128,)
+    n_count_sweeps: int = 9
+    """Sweeps with other counts of directions."""
+    extra_data: tuple[str, ...] = ("fashion-mnist",)
+    precision_estimators: tuple[str, ...] = ("orthogonal",)
 
     data: str = "mnist"
     n_images: int = 50_000
@@ -55,6 +57,9 @@ SMOKE = Config(
     n_sweeps=3,
     n_extra_sweeps=2,
     extra_counts=(16,),
+    n_count_sweeps=2,
+    extra_data=(),
+    precision_estimators=(),
     data="digits",
     n_images=160,
     batch_size=40,
@@ -65,12 +70,17 @@ SMOKE = Config(
     is_kept=False,
 )
 
-BEYOND = Config(extra_counts=(128,), extra_data=("fashion-mnist",), precision_estimators=("orthogonal",))
-"""With what goes beyond the paper: a whole block of directions, Fashion-MNIST, and convolutions in TF32."""
-
 FREE = {
-    *("estimators", "learning_rates", "n_seeds", "n_directions", "n_sweeps", "n_extra_sweeps", "extra_counts"),
-    *("extra_data", "precision_estimators", "n_timing_rounds", "n_timing_steps", "is_kept"),
+    *(
+        "estimators",
+        "learning_rates",
+        "n_seeds",
+        "n_directions",
+        "n_sweeps",
+        "n_extra_sweeps",
+        "n_count_sweeps",
+    ),
+    *("extra_counts", "extra_data", "precision_estimators", "n_timing_rounds", "n_timing_steps", "is_kept"),
 }
 """Settings that say which runs there are; the others say what a run is."""
 
@@ -110,9 +120,12 @@ def _seeds(config: Config, kind: Any, rate: float, estimators: tuple[str, ...]) 
     return [Run(*kind, rate, estimator, seed) for seed in range(config.n_seeds) for estimator in estimators]
 
 
-def is_extra(run: Run, config: Config) -> bool:
-    """Whether a run goes beyond the paper."""
-    return (run.data, run.precision, run.n_directions) != (config.data, config.precision, config.n_directions)
+def count_sweeps(run: Run, config: Config) -> int:
+    """How many sweeps a run takes: fewer where it goes beyond the paper."""
+    if run.n_directions != config.n_directions:
+        return config.n_count_sweeps
+    is_paper = (run.data, run.precision) == (config.data, config.precision)
+    return config.n_sweeps if is_paper else config.n_extra_sweeps
 
 
 def list_jobs(config: Config, place: Place) -> list[Job]:
@@ -122,7 +135,7 @@ def list_jobs(config: Config, place: Place) -> list[Job]:
         Job(
             run.name,
             run._asdict(),
-            config.n_extra_sweeps if is_extra(run, config) else config.n_sweeps,
+            count_sweeps(run, config),
             functools.partial(make_training, run, config, place),
             lanes.setdefault(run._replace(estimator=""), len(lanes)),
         )

@@ -69,11 +69,12 @@ def _draw_times(axes: Axes, plain: dict[Kind, dict[str, Curve]]) -> None:
     for place, group in enumerate(plain.values()):
         for offset, (name, curve) in enumerate(group.items()):
             seconds = curve.sweep_seconds
-            x = place + 0.27 * (offset - 1)
-            axes.bar(x, seconds.mean(), 0.25, color=COLOURS[name], yerr=seconds.std(ddof=1))
+            y = place + 0.27 * (offset - 1)
+            axes.barh(y, seconds.mean(), 0.25, color=COLOURS[name], xerr=seconds.std(ddof=1))
     labels = [f"{kind.data}\n{kind.n_directions}, {kind.learning_rate:g}" for kind in plain]
-    axes.set_xticks(range(len(plain)), labels)
-    axes.set(ylabel="seconds", title="a sweep, other runs beside it")
+    axes.set_yticks(range(len(plain)), labels, fontsize="small")
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds", title="a sweep, other runs beside it")
 
 
 def _draw_differences(axes: Axes, kind: Kind, group: dict[str, Curve]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.common import RESULTS, student
@@ -22,13 +23,20 @@ def table(rows: list[Row]) -> str:
     """Markdown, a row a learning rate and distance, means with 95% intervals over seeds."""
     head = ("learning rate", "distance", "sweeps", "seeds", *MEASURES.values())
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    for found in (ends(rows), by_kind(rows, "codes")):
+    # Codes of some runs may have been kept at another sweep than that where all of them end.
+    codes = by_kind(rows, "codes")
+    for found in (ends(rows), codes) if _ends(ends(rows)) != _ends(codes) else (codes,):
         for rate, group in found.items():
             for distance, part in group.items():
                 cells = [f"{rate:g}", "SW_1" if distance == "sliced" else "PW_1"]
                 cells += [str(part[0]["sweep"]), str(len(part)), *(_cell(part, name) for name in MEASURES)]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _ends(found: Mapping[float, Mapping[str, list[Row]]]) -> list[tuple[int, int]]:
+    """At which sweep, and for how many seeds."""
+    return [(part[0]["sweep"], len(part)) for group in found.values() for part in group.values()]
 
 
 def _cell(part: list[Row], name: str) -> str:

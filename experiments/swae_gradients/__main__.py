@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from experiments.swae_gradients.config import BEYOND, FREE, SMOKE, Config, list_jobs
+from experiments.swae_gradients.config import FREE, SMOKE, Config, list_jobs
 from experiments.trainings import command
 
 if __name__ == "__main__":
-    sys.exit(command("swae_gradients", __doc__, (Config(), SMOKE), list_jobs, FREE, beyond=BEYOND))
+    sys.exit(command("swae_gradients", __doc__, (Config(), SMOKE), list_jobs, FREE))

@@ -24,8 +24,6 @@ class Config:
     n_code_repeats: int = 100
     n_encoder_repeats: int = 60
     n_timed: int = 50
-    n_measurements: int | None = 36
-    """How many of all measurements are made, in their order; None for all."""
 
     directions: str = "orthogonal"
     n_directions: int = 50
@@ -49,7 +47,6 @@ SMOKE = Config(
     n_code_repeats=30,
     n_encoder_repeats=12,
     n_timed=2,
-    n_measurements=None,
     n_directions=16,
     learning_rate=1e-3,
     data="digits",
@@ -60,10 +57,7 @@ SMOKE = Config(
     is_kept=False,
 )
 
-BEYOND = Config(n_measurements=None)
-"""With all measurements."""
-
-FREE = {"n_seeds", "n_measurements", "is_kept"}
+FREE = {"n_seeds", "is_kept"}
 """Settings that say which runs there are; the others say what a run is."""
 
 
@@ -85,13 +79,12 @@ def list_measurements(config: Config) -> list[Measurement]:
     kinds += [
         ("encoder", varies, count) for varies in ("directions", "everything") for count in config.encoder_counts
     ]
-    every = [
+    return [
         Measurement(sweep, of, varies, estimator, count)
         for sweep in config.sweeps
         for of, varies, count in kinds
         for estimator in config.estimators
     ]
-    return every[: config.n_measurements]
 
 
 def list_jobs(config: Config, place: Place) -> list[Job]:
