@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orthoslice.arrays import STEPS, Stream, is_captured
+from orthoslice.arrays import STEPS, Stream, is_bridged, is_captured
 from orthoslice.arrays.autodiff import wants_gradients
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Given
@@ -340,7 +340,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """What the directions of this call are drawn from, beside `x`; without a seed, it takes a step."""
         stream, step = self._key(rng, x)
         with self._taken_step(step) as now:
-            on_host = x.device.type == "cpu"
+            on_host = is_bridged(x)
             if on_host:
                 # Tensors in host memory are worked on as NumPy arrays.
                 stream = Stream(*(word.numpy() for word in stream))

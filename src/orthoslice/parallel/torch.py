@@ -1,24 +1,26 @@
 """Losses of clouds whose points are spread over the ranks of `torch.distributed`.
 
-Every rank holds a shard of `x` and a shard of `y`, and gets the loss of the clouds that all shards make up: that
-of the global batch, not a mean of losses of small ones. It is what :mod:`orthoslice.nn` makes of all points in
-one process, to rounding, and so are its gradients.
+Every rank holds a shard of `x` and a shard of `y`, and gets the loss of the clouds that all shards make up: of
+the global batch, not a mean over small ones. It is what :mod:`orthoslice.nn` makes of all points in one process,
+to rounding, and so are its gradients.
 
 What is sent
-    Directions come from a counter-based stream, so that every rank draws them itself. Each prices a share of them.
-    A sliced loss sends projections, by all-to-all, so that a rank has those of all points on its directions; it
-    sorts and prices them there, and sends the slopes back. Where there are fewer dimensions than directions a
-    rank, the points themselves are sent, which is less. A rank thus receives n x min(directions / ranks, dim)
-    numbers, and again for the gradients. Projected losses price pairs by all coordinates, so they always send the
-    points: the partners of one direction are as much already. So do clouds with weights.
+    Directions come from a counter-based stream, so that every rank draws them itself. Each prices a share of
+    them. A sliced loss sends projections, by all-to-all: a rank then has those of all points on its directions,
+    sorts and prices them, and sends their slopes back. Where there are fewer dimensions than directions a rank,
+    the points themselves are sent, which is less. A rank thus receives n x min(directions / ranks, dim) numbers
+    of a cloud of n points, and as many for its gradient. Projected losses price pairs by all coordinates, and
+    the partners of one direction already are all points: they always send the points. So do weighted clouds.
 
 Gradients
     They are worked out, and sent, along with the value: a backward pass sends nothing, and ranks may run theirs
-    when they like. `DistributedDataParallel` and FSDP average the gradients of ranks where the gradient of one
-    global loss is their sum. So, as with the functions of `torch.distributed.nn`, the gradient by a shard is here
-    that of the sum of the losses of all ranks: the number of ranks times the gradient of the global loss. The
-    average that follows makes it right, and the loss can be added to others that are means over a rank's batch.
-    With ``averaged=False`` the gradient by a shard is that of the global loss itself.
+    when they like. The gradient of one global loss by parameters that all ranks share is the sum of what the
+    ranks have, but `DistributedDataParallel` and FSDP take the average. So, as with the functions of
+    `torch.distributed.nn`, the gradient by a shard is that of the sum of the losses of all ranks: the number of
+    ranks times the gradient of the global loss. The average makes it right, and the loss can be added to others
+    that are means over the batch of a rank. With ``averaged=False`` the gradient by a shard is that of the
+    global loss itself; that of `value_and_grad`, which no average follows, always is. Every rank must scale the
+    loss alike.
 
 Every rank must call the loss, also one whose shard is empty (`x[:0]`). Before anything else the ranks tell each
 other what they were given. If something is wrong on one of them, all of them raise.
@@ -40,7 +42,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import unit_scale
 from orthoslice.distances import is_high_power, make_request
 from orthoslice.estimate import value_by
-from orthoslice.inputs import as_floating, check_points, check_same_library, exact_dtype
+from orthoslice.inputs import as_array, as_floating, check_points, check_same_library, exact_dtype
 from orthoslice.nn._inputs import check_seed, refuse_transforms
 from orthoslice.nn._loss import Loss
 from orthoslice.parallel._ranks import GatheredRows, Ranks
@@ -100,9 +102,9 @@ class _ShardedLoss(Loss):
         ranks = Ranks.of(self.process_group)
         if ranks.size == 1:
             return super()._value_in_general(x, y, weights, rng)
-        report, trouble, inputs = _Report(), None, ()
+        report, trouble, inputs = _Report(), None, (x, y, None, None)
         try:
-            inputs, report = self._read(x, y, *(weights or (None, None)), rng)
+            inputs, report = self._read((x, y, *(weights or (None, None))), rng)
         except Exception as error:
             trouble = error
         reports = self._tell(ranks, report, trouble)
@@ -113,25 +115,34 @@ class _ShardedLoss(Loss):
         shards = Shards(ranks, [r.n for r in reports], [r.m for r in reports], wanted, factor)
         with self._taken_stream(inputs[0], rng) as stream:
             if self._is_strained(reports, inputs):
-                everyone = (
+                x, y, x_weights, y_weights = (
                     None if a is None else GatheredRows.apply(ranks, counts, factor, a)
                     for a, counts in zip(inputs, shards.counts, strict=True)
                 )
-                return self._estimate(tuple(everyone), stream)  # type: ignore[arg-type]
+                return self._estimate((x, y, x_weights, y_weights), stream)
             clouds = Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3])
             request = make_request(self._name, self._score, *clouds, self.p, self._options(None))
             way = by_projections if sends_projections(request, shards, *clouds) else by_points
             value: torch.Tensor = value_by(functools.partial(way, shards), request, *clouds, stream)
             return root(value, self.p) if self.distance else value
 
-    def _read(self, x: Any, y: Any, x_weights: Any, y_weights: Any, rng: Any) -> tuple[Any, _Report]:
+    def _value_and_grad(
+        self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
+    ) -> tuple[torch.Tensor, ...]:
+        value, *gradients = super()._value_and_grad(x, y, weights, rng, y_grad)
+        # Nobody is going to average these.
+        ranks = Ranks.of(self.process_group).size if self.averaged else 1
+        return value, *(gradients if ranks == 1 else [g / ranks for g in gradients])
+
+    def _read(self, given: tuple[Any, ...], rng: Any) -> tuple[tuple[Any, ...], _Report]:
         """The shards of this rank as the estimate takes them, and what to tell the others of them."""
+        x, y, *_ = given
         refuse_transforms()
         if is_forward_mode():
             raise TypeError("Losses over several ranks have gradients backwards only, not along tangents.")
         self._check_device(x, None)
-        named = {"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights}
-        check_same_library({name: a for name, a in named.items() if a is not None})
+        named = dict(zip(("x", "y", "x_weights", "y_weights"), given, strict=True))
+        check_same_library({name: as_array(name, a) for name, a in named.items() if a is not None})
         dtype, largest, inputs = exact_dtype(x, y), 0.0, []
         for name in ("x", "y"):
             points = as_floating(name, named[name], dtype)
@@ -144,12 +155,12 @@ class _ShardedLoss(Loss):
             inputs.append(points)
         if x.shape[1] != y.shape[1]:
             raise ValueError(f"`x` and `y` must share `dim`; got shapes {tuple(x.shape)} and {tuple(y.shape)}.")
-        for name, points in zip(("x", "y"), tuple(inputs), strict=True):
-            weights = named[f"{name}_weights"]
-            if weights is not None and tuple(weights.shape) != (points.shape[0],):
+        for name in ("x", "y"):
+            weights, n = named[f"{name}_weights"], named[name].shape[0]
+            if weights is not None and tuple(weights.shape) != (n,):
                 raise ValueError(
-                    f"`{name}_weights` must have one weight for each of the {points.shape[0]} points of `{name}` on "
-                    f"this rank; got shape {tuple(weights.shape)}."
+                    f"`{name}_weights` must have one weight for each point of `{name}` on this rank, shape "
+                    f"({n},); got {tuple(weights.shape)}."
                 )
             inputs.append(weights if weights is None or weights.dtype in _TYPES else weights.to(dtype))
         report = _Report(
@@ -171,9 +182,11 @@ class _ShardedLoss(Loss):
         theta = None
         if self.theta is not None:
             theta = self.caches.theta_checksum.get_or_make(_checksum_of_rows, self.theta)
-        sampler = type(self._sampler).__qualname__
-        options = (self.n_directions, self.p, self.distance, self.memory, self.averaged)
-        return _checksum((self._name, self.cost, sampler, theta, *options))
+        # What else samplers of users hold may be written differently by every process.
+        held = {} if self._sampler is None else vars(self._sampler)
+        plain = [value for value in held.values() if isinstance(value, int | float | str)]
+        options = (self.n_directions, self.p, self.distance, self.memory, self.averaged, theta)
+        return _checksum((self._name, self.cost, type(self._sampler).__qualname__, plain, *options))
 
     def _tell(self, ranks: Ranks, report: _Report, trouble: Exception | None) -> list[_Report]:
         """The reports of all ranks. Key and step become those of the first, as buffers do under DDP."""
@@ -205,7 +218,9 @@ class _ShardedLoss(Loss):
 
 
 class SlicedWassersteinLoss(_ShardedLoss, nn.SlicedWassersteinLoss):
-    """SW_p^p of clouds whose points are spread over ranks: :class:`orthoslice.nn.SlicedWassersteinLoss` of all.
+    """SW_p^p of clouds whose points are spread over ranks.
+
+    It is :class:`orthoslice.nn.SlicedWassersteinLoss` of all points.
 
     Every rank of the group calls it with its shards, which may differ in length or be empty, and gets the same
     value; see :mod:`orthoslice.parallel.torch` for what is sent, and for gradients. On one rank, or where no
@@ -214,16 +229,16 @@ class SlicedWassersteinLoss(_ShardedLoss, nn.SlicedWassersteinLoss):
     Parameters
     ----------
     n_directions, p, directions, distance, seed, memory
-        As in :class:`orthoslice.nn.SlicedWassersteinLoss`. The key and the step of the first rank count, so that
-        None is a seed for all of them.
+        As in :class:`orthoslice.nn.SlicedWassersteinLoss`. The key and the step of the first rank count, so
+        that ``seed=None`` draws one for all of them.
     target
         This rank's shard of a cloud that stays the same.
     process_group
         The ranks that share the clouds; None for all.
     averaged
-        Whether gradients are averaged over the ranks before they are used, as `DistributedDataParallel` and FSDP
-        do. If not, the gradient by a shard is that of the global loss itself: for gradients that are added up,
-        and for points that are moved themselves.
+        Whether gradients are averaged over the ranks before they are used, as `DistributedDataParallel` and
+        FSDP do. If not, the gradient by a shard is that of the global loss itself: for gradients that are added
+        up, and for points that are moved themselves.
 
     Notes
     -----
@@ -265,9 +280,10 @@ class SlicedWassersteinLoss(_ShardedLoss, nn.SlicedWassersteinLoss):
 
 
 class ProjectedWassersteinLoss(_ShardedLoss, nn.ProjectedWassersteinLoss):
-    """PW_p^p of clouds whose points are spread over ranks: :class:`orthoslice.nn.ProjectedWassersteinLoss` of all.
+    """PW_p^p of clouds whose points are spread over ranks.
 
-    Every rank receives all points, and prices its share of the directions.
+    It is :class:`orthoslice.nn.ProjectedWassersteinLoss` of all points. Every rank receives all of them, and
+    prices its share of the directions.
 
     Parameters
     ----------
