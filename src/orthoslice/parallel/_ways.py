@@ -138,7 +138,8 @@ class _Exchanges(Passes):
 
     def _evaluate(self, draw: Draw) -> Scored:
         (ranks, *counts, wanted, _), p, directions = self.shards, self.request.p, draw.directions
-        mine = [c.project(directions, draw.rows) for c in (self.x, self.y)]
+        clouds = self.x, self.y
+        mine = [_project(c, draw) for c in clouds]
         px, py = (ranks.by_direction(a, of) for a, of in zip(mine, counts, strict=True))
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         if px.shape[0] == 0:
@@ -149,8 +150,8 @@ class _Exchanges(Passes):
         else:
             scores, slopes = factor * sorted_scores(px, py, p), []
         gradients = tuple(
-            directions.adjoint(ranks.by_point(side, of, a.shape[0]), draw.rows)
-            for side, of, a, want in zip(slopes, counts, mine, wanted, strict=False)
+            _adjoint(c, ranks.by_point(side, of, a.shape[0]), draw)
+            for c, side, of, a, want in zip(clouds, slopes, counts, mine, wanted, strict=False)
             if want
         )
         return Scored(scores, gradients)
@@ -163,3 +164,16 @@ class _Exchanges(Passes):
         numbers = _HELD_BY_POINT * longest + _HELD_BY_DIRECTION * (sum(n) + sum(m)) // ranks.size
         per_row = numbers * width + request.sampler.row_bytes(self.x.dim)
         return int(max(ranks.size, request.memory // per_row))
+
+
+def _project(shard: Cloud, draw: Draw) -> Array:
+    """Projections of a shard, which may be empty, as no other cloud is."""
+    if shard.n:
+        return shard.project(draw.directions, draw.rows)
+    assert isinstance(draw.rows, slice)
+    rows = draw.rows.stop - draw.rows.start
+    return namespace(shard.points).zeros((rows, 0), dtype=shard.dtype, device=device(shard.points))
+
+
+def _adjoint(shard: Cloud, slopes: Array, draw: Draw) -> Array:
+    return draw.directions.adjoint(slopes, draw.rows) if shard.n else shard.points

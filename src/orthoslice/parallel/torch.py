@@ -1,8 +1,8 @@
 """Losses of clouds whose points are spread over the ranks of `torch.distributed`.
 
 Every rank holds a shard of `x` and a shard of `y`, and gets the loss of the clouds that all shards make up: of
-the global batch, not a mean over small ones. It is what :mod:`orthoslice.nn` makes of all points in one process,
-to rounding, and so are its gradients.
+the global batch, not a mean over small ones. It is what :mod:`orthoslice.nn` makes of all points in one
+process, to rounding, and so are its gradients.
 
 What is sent
     Directions come from a counter-based stream, so that every rank draws them itself. Each prices a share of
