@@ -37,6 +37,11 @@ class Ranks:
             return cls(None, 0, 1)
         return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is nobody to share with."""
+        return self.size == 1
+
     def starts(self, n: int) -> list[int]:
         """Where the shares begin that `n` rows fall into, one for each rank, and the end."""
         return [n * k // self.size for k in range(self.size + 1)]

@@ -88,19 +88,20 @@ class _ShardedLoss(Loss):
             return super()._check_pair(x, y)
         except (TypeError, ValueError) as error:
             ranks = Ranks.of(self.process_group)
-            if ranks.size > 1:
+            if not ranks.is_alone:
                 # The others are about to ask how this rank is.
                 self._tell(ranks, _Report(), error)
             raise
 
     def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> Any:
         # On its own a process makes whole steps by kernels, where it can.
-        is_alone = Ranks.of(self.process_group).size == 1
-        return super()._find_plan(x, y, weights, rng) if is_alone else (None, x, y)
+        if Ranks.of(self.process_group).is_alone:
+            return super()._find_plan(x, y, weights, rng)
+        return None, x, y
 
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         ranks = Ranks.of(self.process_group)
-        if ranks.size == 1:
+        if ranks.is_alone:
             return super()._value_in_general(x, y, weights, rng)
         report, trouble, inputs = _Report(), None, (x, y, None, None)
         try:
