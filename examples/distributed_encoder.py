@@ -70,7 +70,8 @@ def main() -> None:
     if "RANK" in os.environ:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     deviation, total = train(given.steps, given.alone, device)
-    print(f"codes have standard deviation {deviation:.3f}; parameters sum to {total:.6f}")
+    rank = os.environ.get("RANK", "0")
+    print(f"rank {rank}: codes have standard deviation {deviation:.3f}; parameters sum to {total:.6f}")
     if dist.is_initialized():
         dist.destroy_process_group()
 

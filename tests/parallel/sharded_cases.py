@@ -7,6 +7,7 @@ results, so that a difference on one rank leaves no other waiting.
 from __future__ import annotations
 
 import datetime as dt
+import faulthandler
 import json
 import sys
 import traceback
@@ -23,6 +24,9 @@ from orthoslice.parallel.torch import ProjectedWassersteinLoss, SlicedWasserstei
 
 # A rank that waits longer than this for the others fails.
 TIMEOUT = dt.timedelta(seconds=60)
+
+# Seconds for all cases; a rank that is not done by then says where it is, and ends.
+PATIENCE = 180
 
 LOSSES = {
     "SW": (SlicedWassersteinLoss, osl.nn.SlicedWassersteinLoss),
@@ -412,6 +416,7 @@ CASES = {
 
 def run_rank(rank: int, size: int, folder: str) -> None:
     """All cases, as one rank; what went wrong in each is left in a file."""
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     torch.set_num_threads(1)
     place = Path(folder)
     dist.init_process_group(

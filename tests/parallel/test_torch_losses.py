@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +17,7 @@ if not (torch.distributed.is_available() and torch.distributed.is_gloo_available
 
 from parallel import sharded_cases  # noqa: E402
 
-# Seconds for all cases; a rank that waits for another gives up by itself much earlier.
+# Seconds for everything; ranks that wait for each other give up by themselves, and say where they were.
 _PATIENCE = 240
 
 
@@ -36,3 +40,17 @@ def failures(request, tmp_path_factory):
 def test_ranks_agree_with_one_process(case, failures):
     found = [of_rank.get(case, "not run, since a case before it failed") for of_rank in failures]
     assert not any(found), "\n".join(f"rank {k}: {text}" for k, text in enumerate(found) if text)
+
+
+def test_example_runs_under_torchrun():
+    script = Path(__file__).parents[2] / "examples" / "distributed_encoder.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = subprocess.run(
+        [*command, str(script), "--steps", "30"], capture_output=True, text=True, timeout=_PATIENCE
+    )
+    assert run.returncode == 0, run.stderr
+    # Lines of two processes may stand side by side.
+    sums = re.findall(r"rank (\d): [^;]*; parameters sum to (-?\d+\.\d{6})", run.stdout)
+    assert sorted(rank for rank, _ in sums) == ["0", "1"]
+    # All ranks have the same parameters: they got the same gradients.
+    assert len({total for _, total in sums}) == 1
