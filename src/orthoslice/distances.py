@@ -322,8 +322,7 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
     if not is_readable(answer._raw):
         return answer
     p, info = request.p, float_info(namespace(x.points), x.dtype)
-    is_high = p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
-    if answer._scale == 1 and not is_high:
+    if answer._scale == 1 and not is_high_power(p, info):
         return answer
     least = float(info.smallest_normal) / float(info.eps)
     dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)
@@ -347,6 +346,11 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
                 f"{wide_x.dtype}. Pass a smaller `p`, or leave out points that are far from all others."
             )
     return answer if wide_x.dtype == x.dtype else replace(answer, _dtype=x.dtype)
+
+
+def is_high_power(p: float, info: Any) -> bool:
+    """Whether the p-th power of a relative rounding error leaves the range of a floating type."""
+    return bool(p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal)))
 
 
 def _means(answer: Estimate) -> Any:

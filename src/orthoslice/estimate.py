@@ -10,6 +10,7 @@ import numpy as np
 from orthoslice.arrays import (
     RNG,
     Array,
+    Compute,
     Outcome,
     Stream,
     Wanted,
@@ -48,7 +49,7 @@ _UNUSED = Stream.from_seed(0, np.zeros(1))
 
 
 class _Call(NamedTuple):
-    """A request with all that :func:`_compute` takes."""
+    """A request with all that :func:`compute` takes."""
 
     request: Request
     inputs: tuple[Array | None, ...]
@@ -85,7 +86,7 @@ def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[
     wanted = (True, False, False, False)
     with full_precision(x.points):
         value, extra, gradients = with_gradients(
-            _compute,
+            compute,
             call.request,
             call.inputs,
             (call.stream, call.theta),
@@ -98,13 +99,21 @@ def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[
     return times_two_to(value, exponent, request.p), times_two_to(gradients[0], exponent, request.p)
 
 
+def value_by(way: Compute, request: Request, x: Cloud, y: Cloud, rng: RNG) -> Array:
+    """The value, on the gradient tape, as another way than :func:`compute` works it out."""
+    call = _make_call(request, x, y, rng)
+    with full_precision(x.points):
+        constants = call.stream, call.theta
+        return differentiable(way, call.request, call.inputs, constants, (2, 2, 1, 1), compilable=False)[0]
+
+
 def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
     """Estimate what is requested; the clouds were divided by `scale`."""
     call = _make_call(request, x, y, rng)
     inputs, theta, seed = call.inputs, call.theta, call.seed
     with full_precision(x.points):
         value, extra = differentiable(
-            _compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
+            compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
         scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
@@ -157,7 +166,8 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
     return f"one independent block; the default is {count} directions of {smaller!r} in {n_blocks} blocks"
 
 
-def _compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
+def compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
+    """The value of clouds and weights, its wanted gradients, and what else was found on the way."""
     stream, theta = constants
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
@@ -217,7 +227,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
                 break
     for part in parts:
         totals = add_totals(totals, part.gradients)
-    value = xp.sum(scores, axis=0) / scores.shape[0] + _nan_where_unsound(request, x, y)
+    value = xp.sum(scores, axis=0) / scores.shape[0] + nan_where_unsound(request, x, y)
     if not is_readable(value):
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
@@ -254,7 +264,8 @@ def _in_units_of(request: Request, exponent: Array) -> Request:
     return request if request.atol is None else replace(request, atol=request.atol * 2.0 ** -float(exponent))
 
 
-def _nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
+def nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
+    """NaN where given directions or weights that could not be checked hold NaN, else 0."""
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
     nan_or_zero = unreadable_nan(theta)
     for cloud in (x, y):

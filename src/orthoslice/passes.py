@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -73,9 +73,13 @@ class Passes:
     """Told how many directions are done."""
 
     def run(self, first_unit: int, stop_unit: int) -> Scored:
-        """Scores of a range of units in order of (block, row), their summed gradients, and their controls."""
-        sampler, layout = self.request.sampler, self.request.layout
-        chunk = self._chunk_rows(layout.rows_between(first_unit, stop_unit))
+        """Scores of a range of units in order of (block, row), their summed gradients, and their controls.
+
+        Of all units, a request may ask for a share.
+        """
+        sampler, layout, share = self.request.sampler, self.request.layout, self.request.share
+        rows = layout.rows_between(first_unit, stop_unit) if share is None else share[1] - share[0]
+        chunk = self._chunk_rows(rows)
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
         if any(self.wanted) and sampler.weights(layout.longest_block, self.x.dim) is not None:
             # Scores give the sum of the gradients of their rows, and each row has a weight of its own.
@@ -84,6 +88,8 @@ class Passes:
             # Rows of a traced number come from one block, and a unit that prices itself has several.
             chunk = max(chunk, int(layout.unit_rows.max()))
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
+        if share is not None:
+            tasks = list(cut_share(tasks, *share))
         table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
         if self.request.control is None:
             return Scored(table, totals)
@@ -233,3 +239,19 @@ def cut_units(
         for row in range(0, rows, part):
             yield Task(block, stop - block, size, rows, row, min(part, rows - row))
         u += count
+
+
+def cut_share(tasks: Iterable[Task], first: int, stop: int) -> Iterator[Task]:
+    """The parts of tasks, which follow each other, that lie in rows `first .. stop` of all they go through.
+
+    Examples
+    --------
+    >>> [(task.row, task.n_rows) for task in cut_share([Task(0, 1, 8, 8, 0, 4), Task(0, 1, 8, 8, 4, 4)], 3, 6)]
+    [(3, 1), (4, 2)]
+    """
+    place = 0
+    for task in tasks:
+        start, end = max(first, place), min(stop, place + task.n_rows)
+        if start < end:
+            yield task._replace(row=task.row + start - place, n_rows=end - start)
+        place += task.n_rows

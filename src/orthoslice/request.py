@@ -51,6 +51,8 @@ class Request:
     """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
     steady: bool = False
     """Whether projections of a point shall not depend on its place."""
+    share: tuple[int, int] | None = None
+    """Which rows of the directions are scored, from the first up to the other: all, or those of a worker."""
 
     @property
     def adaptive(self) -> bool:

@@ -1,6 +1,13 @@
 """The only place that names array libraries: namespaces, random streams, operations, gradients."""
 
-from orthoslice.arrays.autodiff import Outcome, Wanted, differentiable, wants_gradients, with_gradients
+from orthoslice.arrays.autodiff import (
+    Compute,
+    Outcome,
+    Wanted,
+    differentiable,
+    wants_gradients,
+    with_gradients,
+)
 from orthoslice.arrays.namespace import (
     Array,
     DType,
@@ -60,6 +67,7 @@ __all__ = [
     "STEPS",
     "TREES",
     "Array",
+    "Compute",
     "DType",
     "Namespace",
     "Operation",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orthoslice.arrays import STEPS, Stream, is_captured
+from orthoslice.arrays import STEPS, Stream, is_bridged, is_captured
 from orthoslice.arrays.autodiff import wants_gradients
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Given
@@ -325,19 +325,29 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._check_device(x, rng)
         # Once is enough.
         self._has_warned = self._has_warned or warn_of_images(x, y)
-        stream, step = self._key(rng, x)
         clouds = x, y, *(weights or (None, None))
+        with self._taken_stream(x, rng) as stream:
+            return self._estimate(clouds, stream).mean()
+
+    def _estimate(self, clouds: tuple[Any, Any, Any, Any], stream: Stream) -> torch.Tensor:
+        """What the public function makes of x, y and their weights, with the directions of this stream."""
+        estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(stream))
+        value: torch.Tensor = estimate.distance if self.distance else estimate.value
+        return value
+
+    @contextlib.contextmanager
+    def _taken_stream(self, x: torch.Tensor, rng: int | None) -> Iterator[Stream]:
+        """What the directions of this call are drawn from, beside `x`; without a seed, it takes a step."""
+        stream, step = self._key(rng, x)
         with self._taken_step(step) as now:
-            on_host = x.device.type == "cpu"
+            on_host = is_bridged(x)
             if on_host:
                 # Tensors in host memory are worked on as NumPy arrays.
                 stream = Stream(*(word.numpy() for word in stream))
             if now is not None:
                 number = now.to(torch.int32)
                 stream = stream.fold(int(number) if on_host else number.reshape(1), STEPS)
-            estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(stream))
-            value: torch.Tensor = estimate.distance if self.distance else estimate.value
-        return value.mean()
+            yield stream
 
     @contextlib.contextmanager
     def _taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:

@@ -71,6 +71,7 @@ class Caches:
         self.ahead: dict[Any, Any] = {}
         """Directions of several steps, by how they are drawn."""
         self.checked_theta = TensorCache()
+        self.theta_checksum = TensorCache()
         self.nan_of_bad_rows = TensorCache()
         self.sorted_target = TensorCache()
 

@@ -1,0 +1,1 @@
+"""More data than one process holds: clouds whose points are spread over workers."""
