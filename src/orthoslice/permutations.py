@@ -18,7 +18,7 @@ from orthoslice.directions.given import Given
 from orthoslice.kernels import LABELLINGS
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
-from orthoslice.labels import Exchange, Table, label_block, line_totals, space_totals
+from orthoslice.labels import Exchange, Table, kept_totals, label_block, line_totals, space_totals
 from orthoslice.orders import order_points, ready_for_ties, stable_order
 from orthoslice.progress import progress_bar
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
@@ -45,6 +45,8 @@ class PermutationTest(NamedTuple):
     """The observed one and all permutations."""
     memory: int
     workers: int
+    kept: tuple[int, int] | None = None
+    """The sizes of both samples where labels say which points are kept, and not which are called x."""
     home: Array | None = None
     """An array on the GPU where the work is to be done; None for host memory."""
 
@@ -69,6 +71,11 @@ class Ordered(NamedTuple):
 
 def labelled_distances(test: PermutationTest, progress: bool) -> Table:
     """SW_p or PW_p under every labelling, the observed one first."""
+    return np.asarray(labelled_values(test, progress) ** (1 / test.p))
+
+
+def labelled_values(test: PermutationTest, progress: bool) -> Table:
+    """SW_p^p or PW_p^p under every labelling, the observed one first."""
     if test.score == "projected":
         # Ties are taken in lexicographic order of the points, which knows nothing of labels.
         order, pooled = ready_for_ties(test.pooled)
@@ -86,8 +93,8 @@ def labelled_distances(test: PermutationTest, progress: bool) -> Table:
     one_point = Cloud(np.broadcast_to(test.pooled.points[:1], test.pooled.points.shape))
     check_underflow(test.p, test.pooled, one_point, totals.max(keepdims=True) / test.layout.n_directions)
     ambient = test.sampler.ambient_dim(test.pooled.dim)
-    factor = 1 / mean_shortening(test.pooled.dim, ambient, test.p) if test.score == "sliced" else 1.0
-    return np.asarray((factor * totals / test.layout.n_directions) ** (1 / test.p))
+    factor = 1.0 if test.score == "projected" else 1 / mean_shortening(test.pooled.dim, ambient, test.p)
+    return np.asarray(factor * totals / test.layout.n_directions)
 
 
 def _placed(test: PermutationTest) -> PermutationTest:
@@ -173,7 +180,14 @@ def _price_block_cuda(test: PermutationTest, part: Ordered, block: int) -> Table
 @price_block.implementation("reference", lambda *_: None)
 def _price_block(test: PermutationTest, part: Ordered, block: int) -> Table:
     words = label_block(test.stream.fold(0, LABELS), block, test.exchange)
-    sizes = test.exchange.sizes(words, min(LABELLINGS, test.n_labellings - block * LABELLINGS))
+    lanes = min(LABELLINGS, test.n_labellings - block * LABELLINGS)
+    if test.kept is not None:
+        n, m = test.kept
+        sizes = np.full((lanes, 2), (n // 2, m // 2), dtype=np.int64)
+        if block == 0:
+            sizes[0] = test.kept
+        return np.asarray(kept_totals(part.values, part.places, words, sizes, n, test.p))
+    sizes = test.exchange.sizes(words, lanes)
     if part.values is not None:
         found: Table = line_totals(part.values, part.places, words, sizes, test.p)
     else:

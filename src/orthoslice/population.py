@@ -31,6 +31,9 @@ Table: TypeAlias = np.ndarray[Any, Any]
 # intervals covered 92%.
 _LEAST, _MOST = 8, 128
 
+FEWEST_POINTS = 16
+"""Of each sample: with fewer there is no telling how a potential varies."""
+
 NEAR = 2.0
 """Values less than so many times their bias above it may come from samples of one law, where first order
 says nothing. Intervals were found to cover from half of that on."""
