@@ -138,7 +138,7 @@ def _match_kept(values: Any, at: Any, words: Any, lanes: Any, n: Any, p: Any, to
 
 
 @compiled
-def _space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
+def space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
     """What the coupling of points `a` with points `b`, by rank, costs in full space."""
     n, m = a.size, b.size
     total = 0.0
@@ -175,7 +175,7 @@ def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, 
                 b[j] = point
                 i += mine
                 j += 1 - mine
-            totals[lane] += _space_cost(points, a[:i], b[:j], p)
+            totals[lane] += space_cost(points, a[:i], b[:j], p)
 
 
 def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
