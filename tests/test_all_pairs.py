@@ -110,8 +110,11 @@ def test_single_precision(rng: np.random.Generator) -> None:
 
 def test_arrays_of_other_libraries(backend: Any, rng: np.random.Generator) -> None:
     clouds = [cloud.astype(np.float32) for cloud in ragged(rng, (20, 25))]
-    found = osl.pairwise([backend.asarray(cloud) for cloud in clouds], rng=4)
-    np.testing.assert_array_equal(found.distance, osl.pairwise(clouds, rng=4).distance)
+    theirs = [backend.asarray(cloud) for cloud in clouds]
+    np.testing.assert_array_equal(osl.pairwise(theirs, rng=4).distance, osl.pairwise(clouds, rng=4).distance)
+    axes = np.eye(5, dtype=np.float32)[:3]
+    found = osl.pairwise(theirs, directions=backend.asarray(axes))
+    np.testing.assert_array_equal(found.distance, osl.pairwise(clouds, directions=axes).distance)
 
 
 def test_a_pair_is_projected_and_sorted_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

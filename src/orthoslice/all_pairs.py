@@ -22,7 +22,7 @@ from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_workers
+from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
 from orthoslice.orders import ready_for_ties, tied_order
 from orthoslice.progress import progress_bar
 from orthoslice.request import plan_layout
@@ -202,7 +202,7 @@ def pairwise(
     labels, points = _check_clouds(clouds)
     sizes = [len(cloud) for cloud in points]
     pool = Cloud(np.concatenate(points))
-    sampler = check_directions(directions, pool)
+    sampler = check_host_directions(directions, pool)
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "

@@ -17,7 +17,7 @@ from orthoslice.directions.stratified import Stratified
 from orthoslice.kernels.cuda import device_refusal, free_bytes
 from orthoslice.labels import Table, check_groups
 from orthoslice.options import (
-    check_directions,
+    check_host_directions,
     check_level,
     check_memory,
     check_n_directions,
@@ -216,7 +216,7 @@ def two_sample_test(
     count = check_count("n_permutations", n_permutations)
     cloud_x, cloud_y = host_clouds("two_sample_test", x, y)
     exchange = check_groups(groups, cloud_x.n, cloud_y.n)
-    sampler = check_directions(directions, cloud_x)
+    sampler = check_host_directions(directions, cloud_x)
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` must not depend on who is x and who is y; got Stratified, which is made for the two "

@@ -15,7 +15,7 @@ from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions.base import check_count
 from orthoslice.distances import sliced_wasserstein
 from orthoslice.labels import Table, half_exchange
-from orthoslice.options import check_level, check_memory, check_p, check_workers
+from orthoslice.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.permutations import PermutationTest, labelled_values
 from orthoslice.population import FEWEST_POINTS, NEAR
 from orthoslice.request import plan_layout
@@ -198,9 +198,9 @@ def bootstrap(
             f"`x` and `y` must have {FEWEST_POINTS} points or more each, so that halves of them tell "
             f"something; got {sizes[0]} and {sizes[1]}."
         )
-    points = cloud_x.points, cloud_y.points
+    points, chosen = (cloud_x.points, cloud_y.points), check_host_directions(directions, cloud_x)
     estimate = sliced_wasserstein(
-        *points, p, directions=directions, n_directions=n_directions, rng=rng, memory=room, workers=workers
+        *points, p, directions=chosen, n_directions=n_directions, rng=rng, memory=room, workers=workers
     )
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
     pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
