@@ -110,13 +110,26 @@ def test_samples_of_one_law_have_no_interval(p: int) -> None:
             assert apart.interval()[1] > 0
 
 
-def test_units_do_not_matter() -> None:
+@pytest.mark.parametrize("p", [1, 2])
+def test_units_do_not_matter(p: int) -> None:
     x, y = gaussians(np.random.default_rng(0), 50, 40)
-    plain, large = (osl.bootstrap(s * x, s * y, 2, n_resamples=99, rng=1) for s in (1.0, 2.0**300))
-    np.testing.assert_allclose(large.distribution / 2.0**600, plain.distribution, rtol=1e-12)
+    exponent = 1000 // p - 200
+    plain, large = (osl.bootstrap(s * x, s * y, p, n_resamples=99, rng=1) for s in (1.0, 2.0**exponent))
+    np.testing.assert_allclose(large.distribution / 2.0 ** (p * exponent), plain.distribution, rtol=1e-12)
     np.testing.assert_allclose(
-        np.array(large.distance_interval()) / 2.0**300, plain.distance_interval(), rtol=1e-12
+        np.array(large.distance_interval()) / 2.0**exponent, plain.distance_interval(), rtol=1e-12
     )
+
+
+def test_where_there_is_nothing_to_tell() -> None:
+    x, y = gaussians(np.random.default_rng(0), 50, 40)
+    fixed = osl.bootstrap(x, y, directions=np.eye(DIM), n_resamples=19, rng=0)
+    with pytest.warns(osl.UntrustedWarning, match="so few were drawn"):
+        assert all(math.isnan(limit) for limit in fixed.interval())
+    assert fixed.data_stderr > 0
+    equal = osl.bootstrap(np.ones((20, 2)), np.ones((16, 2)), n_resamples=19, rng=0)
+    with pytest.warns(osl.UntrustedWarning, match="samples of one law"):
+        assert all(math.isnan(limit) for limit in equal.interval())
 
 
 def test_results_can_be_repeated(backend: Any) -> None:

@@ -72,22 +72,33 @@ class BootstrapResult:
         """Whether both samples may be of one law: the rule of :data:`orthoslice.population.NEAR` for p = 2."""
         # Squared distances of samples exceed those of their laws by an amount that doubles for halves, also
         # near the null, where powers other than 2 do not.
-        power = 2 / self.estimate.p
-        whole, half = self._whole**power, (self._whole + self.bias) ** power
-        return bool(whole <= (1 + NEAR) * (half - whole))
+        if self._whole == 0:
+            return True
+        growth = (1 + self.bias / self._whole) ** (2 / self.estimate.p) - 1
+        return bool((1 + NEAR) * growth >= 1)
 
     def interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[float, float]:
         """A confidence interval for SW_p^p of the laws: for the error of the directions, and that of the data.
 
         NaN, with a warning, where both samples may be of one law: use :func:`orthoslice.two_sample_test` there.
+        NaN, too, where the estimate has no error bar for its directions.
         """
+        return self._limits(level, debias)
+
+    def distance_interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[float, float]:
+        """A confidence interval for SW_p of the laws: the roots of :meth:`interval`."""
+        low, high = self._limits(level, debias)
+        p = self.estimate.p
+        return float(root(np.float64(low), p)), float(root(np.float64(high), p))
+
+    def _limits(self, level: float, debias: bool) -> tuple[float, float]:
         check_level(level)
         if self._is_near:
             warnings.warn(
                 "There is no interval: these clouds may be samples of one law, where resampling says nothing; "
                 "use `osl.two_sample_test(x, y)`.",
                 UntrustedWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
             return math.nan, math.nan
         over_directions = self.estimate.interval(level)
@@ -100,12 +111,6 @@ class BootstrapResult:
         down = math.hypot(self.value - float(over_directions[0]), float(highest) - middle)
         up = math.hypot(float(over_directions[1]) - self.value, middle - float(lowest))
         return max(centre - down, 0.0), centre + up
-
-    def distance_interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[float, float]:
-        """A confidence interval for SW_p of the laws: the roots of :meth:`interval`."""
-        low, high = self.interval(level, debias=debias)
-        p = self.estimate.p
-        return float(root(np.float64(low), p)), float(root(np.float64(high), p))
 
     def __repr__(self) -> str:
         n, m = self._sizes
