@@ -19,14 +19,18 @@ def ragged(rng: np.random.Generator, sizes: tuple[int, ...], dim: int = 5) -> li
     return [rng.normal(size=(n, dim)) + 0.1 * k for k, n in enumerate(sizes)]
 
 
+DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
+
+
 def assert_like_the_loop(found: osl.Pairwise, clouds: list[Any], rtol: float = 1e-11, **options: Any) -> None:
     for i in range(len(clouds)):
         for j in range(i + 1, len(clouds)):
-            alone = osl.sliced_wasserstein(clouds[i], clouds[j], **options)
+            alone = DISTANCES[found.name](clouds[i], clouds[j], **options)
             for quantity in all_pairs.QUANTITIES:
                 matrix = getattr(found, quantity)
                 assert matrix[i, j] == matrix[j, i]
-                np.testing.assert_allclose(matrix[i, j], getattr(alone, quantity), rtol=rtol)
+                # One point has one coupling with any cloud, and an error of rounding only.
+                np.testing.assert_allclose(matrix[i, j], getattr(alone, quantity), rtol=rtol, atol=1e-14)
             assert (found.n_directions, found.n_blocks) == (alone.n_directions, alone.n_blocks)
     for quantity in all_pairs.QUANTITIES:
         assert (np.diagonal(getattr(found, quantity)) == 0).all()
@@ -38,6 +42,50 @@ def test_equals_the_loop(p: float, directions: str, rng: np.random.Generator) ->
     clouds = ragged(rng, (20, 20, 1, 33))
     options = {"p": p, "directions": directions, "n_directions": 23, "rng": 4}
     assert_like_the_loop(osl.pairwise(clouds, **options), clouds, **options)
+
+
+@pytest.mark.parametrize("p", [1, 2, 2.5])
+@pytest.mark.parametrize("directions", ["auto", "iid", "hadamard"])
+def test_projected_distances_equal_the_loop(p: float, directions: str, rng: np.random.Generator) -> None:
+    clouds = ragged(rng, (20, 20, 1, 33))
+    # Ties: equal points, and points that some directions do not tell apart.
+    clouds[1][5:9] = clouds[1][4]
+    clouds[3] = np.round(clouds[3])
+    options = {"p": p, "directions": directions, "n_directions": 23, "rng": 4}
+    found = osl.pairwise(clouds, method="projected", **options)
+    assert_like_the_loop(found, clouds, **options)
+    assert repr(found).startswith(f"Pairwise(PW_{p:g} of 6 pairs of 4 clouds, from ")
+    shuffled = [rng.permutation(cloud) for cloud in clouds]
+    again = osl.pairwise(shuffled, method="projected", **options)
+    np.testing.assert_allclose(again.value, found.value, rtol=1e-11)
+
+
+def test_projected_distances_along_axes(rng: np.random.Generator) -> None:
+    """On a grid nearly all points tie along an axis: only their lexicographic order tells them apart."""
+    clouds = [rng.integers(0, 3, size=(n, 3)).astype(float) for n in (30, 30, 21)]
+    options = {"directions": np.eye(3), "p": 2}
+    found = osl.pairwise(clouds, method="projected", **options)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        alone = osl.projected_wasserstein(clouds[i], clouds[j], **options)
+        np.testing.assert_allclose(found.value[i, j], alone.value, rtol=1e-12)
+
+
+def test_projected_distances_in_pieces(rng: np.random.Generator) -> None:
+    clouds = ragged(rng, (20, 30, 25, 40), dim=2)
+    expected = osl.pairwise(clouds, method="projected", rng=4)
+    for options in ({"workers": 1}, {"workers": 3, "memory": 30_000}):
+        found = osl.pairwise(clouds, method="projected", rng=4, **options)
+        np.testing.assert_allclose(found.value, expected.value, rtol=1e-12)
+    single = [cloud.astype(np.float32) for cloud in clouds]
+    assert_like_the_loop(osl.pairwise(single, method="projected", rng=4), single, rtol=2e-4, rng=4)
+
+
+def test_projected_clouds_are_sorted_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    clouds, sorted_points = ragged(rng, (20, 30, 25, 40, 10)), []
+    order = all_pairs.tied_order
+    monkeypatch.setattr(all_pairs, "tied_order", lambda t, r: sorted_points.append(t.size) or order(t, r))
+    osl.pairwise(clouds, method="projected", n_directions=17, rng=0)
+    assert sum(sorted_points) == 17 * 125
 
 
 def test_equals_the_loop_for_clouds_of_all_sizes(rng: np.random.Generator) -> None:
@@ -62,8 +110,11 @@ def test_single_precision(rng: np.random.Generator) -> None:
 
 def test_arrays_of_other_libraries(backend: Any, rng: np.random.Generator) -> None:
     clouds = [cloud.astype(np.float32) for cloud in ragged(rng, (20, 25))]
-    found = osl.pairwise([backend.asarray(cloud) for cloud in clouds], rng=4)
-    np.testing.assert_array_equal(found.distance, osl.pairwise(clouds, rng=4).distance)
+    theirs = [backend.asarray(cloud) for cloud in clouds]
+    np.testing.assert_array_equal(osl.pairwise(theirs, rng=4).distance, osl.pairwise(clouds, rng=4).distance)
+    axes = np.eye(5, dtype=np.float32)[:3]
+    found = osl.pairwise(theirs, directions=backend.asarray(axes))
+    np.testing.assert_array_equal(found.distance, osl.pairwise(clouds, directions=axes).distance)
 
 
 def test_a_pair_is_projected_and_sorted_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +247,7 @@ def test_refusals(clouds: Any, message: str) -> None:
 
 def test_refused_options() -> None:
     clouds = [np.zeros((3, 2)), np.ones((3, 2))]
-    with pytest.raises(ValueError, match="`method` must be 'sliced'; got 'exact'"):
+    with pytest.raises(ValueError, match="`method` must be 'sliced' or 'projected'; got 'exact'"):
         osl.pairwise(clouds, method="exact")
     with pytest.raises(ValueError, match="got Stratified, which is made for two clouds"):
         osl.pairwise(clouds, directions=osl.directions.Stratified(*clouds))

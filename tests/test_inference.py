@@ -267,6 +267,10 @@ def test_arrays_of_other_libraries(backend: Any, samples: Any) -> None:
     expected = osl.two_sample_test(x, y, rng=2)
     found = osl.two_sample_test(backend.asarray(x), backend.asarray(y), rng=2)
     np.testing.assert_array_equal(found.null_distribution, expected.null_distribution)
+    axes = np.eye(5, dtype=np.float32)[:3]
+    expected = osl.two_sample_test(x, y, directions=axes, rng=2)
+    found = osl.two_sample_test(*(backend.asarray(a) for a in (x, y)), directions=backend.asarray(axes), rng=2)
+    np.testing.assert_array_equal(found.null_distribution, expected.null_distribution)
 
 
 @pytest.mark.parametrize(

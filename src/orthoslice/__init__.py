@@ -16,12 +16,14 @@ from orthoslice.explanation import Explanation
 from orthoslice.flows import flow
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match
+from orthoslice.resampling import BootstrapResult, bootstrap
 from orthoslice.result import Estimate, UntrustedWarning
 from orthoslice.scaling import scaled
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BootstrapResult",
     "Bounds",
     "Coupling",
     "Descent",
@@ -32,6 +34,7 @@ __all__ = [
     "TwoSampleResult",
     "UntrustedWarning",
     "barycenter",
+    "bootstrap",
     "control",
     "datasets",
     "directions",

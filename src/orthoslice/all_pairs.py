@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -16,16 +16,18 @@ from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.pools import mean_shortening
+from orthoslice.coupling import powered_norm, rank_pairs
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_workers
+from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
+from orthoslice.orders import ready_for_ties, tied_order
 from orthoslice.progress import progress_bar
 from orthoslice.request import plan_layout
 from orthoslice.result import root, root_stderr
-from orthoslice.scores import Sliced
+from orthoslice.scores import Exact, Score, Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
 from orthoslice.threads import ordered_map
 
@@ -44,7 +46,7 @@ class Pairwise:
     labels
         The names of the clouds, in the order of rows and columns.
     value, distance
-        SW_p^p and SW_p of every pair, `(clouds, clouds)`: symmetric, with 0 on the diagonal.
+        SW_p^p and SW_p, or PW_p^p and PW_p, of every pair, `(clouds, clouds)`: symmetric, 0 on the diagonal.
     stderr, distance_stderr
         Their standard errors over the choice of directions; NaN where there is only one independent block. All
         pairs share the directions, so their errors are not independent of each other.
@@ -54,6 +56,7 @@ class Pairwise:
         ``directions=result.directions, n_directions=result.n_directions, rng=result.seed`` repeats it.
     """
 
+    name: str
     p: float
     labels: list[Hashable]
     n_directions: int
@@ -78,7 +81,7 @@ class Pairwise:
 
     @property
     def _distances(self) -> Table:
-        """SW_p of every pair."""
+        """The distance of every pair."""
         distances: Table = rescaled(root(self._pairs.mean, self.p), self._scale, 1)
         return distances
 
@@ -130,13 +133,13 @@ class Pairwise:
         repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
         found = self._distances
         told = f"{len(found)} pairs of {len(self.labels)} clouds, from {found.min():.6g} to {found.max():.6g}"
-        return f"Pairwise(SW_{self.p:g} of {told}; {repeat})"
+        return f"Pairwise({self.name}_{self.p:g} of {told}; {repeat})"
 
 
 def pairwise(
     clouds: Any,
     *,
-    method: Literal["sliced"] = "sliced",
+    method: Literal["sliced", "projected"] = "sliced",
     p: float = 2,
     directions: Any = "auto",
     n_directions: int | None = None,
@@ -148,8 +151,9 @@ def pairwise(
     """Distances between all pairs of many clouds, with error bars.
 
     The same as :func:`sliced_wasserstein` of every pair with ``control=None`` and the same `rng`, to rounding,
-    but each cloud is projected and sorted once, and not once a pair. For clustering, embedding and nearest
-    neighbours of clouds: patients by their cells, texts by their words, batches by their rows.
+    or as :func:`projected_wasserstein`, but each cloud is projected and sorted once, and not once a pair. For
+    clustering, embedding and nearest neighbours of clouds: patients by their cells, texts by their words,
+    batches by their rows.
 
     Parameters
     ----------
@@ -159,7 +163,8 @@ def pairwise(
         array `(clouds, n, dim)`. Arrays of any library, lists or data frames; columns of frames are
         matched by name with those of the first. The work is done by NumPy.
     method
-        ``"sliced"``: SW_p.
+        ``"sliced"``: SW_p, or ``"projected"``: PW_p, at the exact price in full space, which takes O(dim) times
+        as long a pair.
     p
         The power, at least 1.
     directions, n_directions, rng, memory, workers, progress
@@ -191,12 +196,13 @@ def pairwise(
     [1, 2]
     """
     p = check_p(p)
-    if method != "sliced":
-        raise ValueError(f"`method` must be 'sliced'; got {method!r}.")
+    if not isinstance(method, str) or method not in ("sliced", "projected"):
+        raise ValueError(f"`method` must be 'sliced' or 'projected'; got {method!r}.")
+    is_projected = method == "projected"
     labels, points = _check_clouds(clouds)
     sizes = [len(cloud) for cloud in points]
     pool = Cloud(np.concatenate(points))
-    sampler = check_directions(directions, pool)
+    sampler = check_host_directions(directions, pool)
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
@@ -205,17 +211,22 @@ def pairwise(
     count = check_n_directions(n_directions, sampler)
     pool, _, scale = unit_scale(pool, pool, p)
     pool, _ = centred(pool, pool)
-    sampler, layout = plan_layout(sampler, count, pool.dim, Sliced(), p, adaptive=False)
+    starts = np.cumsum([0, *sizes])
+    if is_projected:
+        pool = _ready_for_ties(pool, starts)
+    score: Score = Exact() if is_projected else Sliced()
+    sampler, layout = plan_layout(sampler, count, pool.dim, score, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
     room = check_memory(memory)
     layout = _with_few_units(layout, len(labels), room)
-    job = Job(pool.points, np.cumsum([0, *sizes]), p, layout, layout.unit_ends, room, check_workers(workers))
+    job = Job(pool.points, pool.rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
     most = job.rows_at_once(sampler.ambient_dim(pool.dim))
     pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
-    factor = 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
+    factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
     found = unit_statistics(factor * _unit_means(job, pieces, progress), layout)
     _check_values(job, found.mean)
     return Pairwise(
+        name="PW" if is_projected else "SW",
         p=p,
         labels=labels,
         n_directions=layout.n_directions,
@@ -232,6 +243,8 @@ class Job(NamedTuple):
 
     points: Table
     """All clouds, one after the other, `(points, dim)`."""
+    rounding: Table | None
+    """How far off projections may be, `(points,)`, where pairs are priced in full space and ties count."""
     starts: Table
     """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
@@ -249,6 +262,9 @@ class Job(NamedTuple):
         """Directions for one worker at a time: what fits the memory, then the caches, and work for all."""
         row = 3 * self.points.itemsize * len(self.points) + 96 * ambient_dim
         room = self.memory // self.workers - 8 * self.n_pairs
+        if self.rounding is not None:
+            # Its points in the order of a direction.
+            room -= self.points.nbytes
         rows = max(1, min(room, max(_CACHED_BYTES, 4 * row)) // row)
         return int(min(rows, -(-self.layout.n_directions // self.workers)))
 
@@ -345,13 +361,36 @@ def _unit_means(job: Job, pieces: Iterator[Piece], progress: bool) -> Table:
 def _unit_sums(job: Job, piece: Piece) -> list[tuple[int, int, Table]]:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
     rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
-    sort_segments(rows, job.starts)
+    if job.rounding is None:
+        sort_segments(rows, job.starts)
+        price: Callable[..., Table] = segment_costs
+    else:
+        rows = _order_segments(rows, job.rounding, job.starts)
+        price = functools.partial(segment_space_costs, job.points)
     unit = np.searchsorted(job.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
     cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
     return [
-        (int(unit[first]), int(stop - first), segment_costs(rows[first:stop], job.starts, job.p))
+        (int(unit[first]), int(stop - first), price(rows[first:stop], job.starts, job.p))
         for first, stop in itertools.pairwise(cuts)
     ]
+
+
+def _ready_for_ties(pool: Cloud, starts: Table) -> Cloud:
+    """All clouds in float64, the points of each in the order that ties are to keep, with their roundings."""
+    points = pool.points.astype(np.float64)
+    rounding = np.empty(len(points))
+    for first, stop in itertools.pairwise(starts):
+        _, cloud = ready_for_ties(Cloud(points[first:stop]))
+        points[first:stop], rounding[first:stop] = cloud.points, cloud.rounding
+    return Cloud(points, rounding=rounding)
+
+
+def _order_segments(rows: Table, rounding: Table, starts: Table) -> Table:
+    """The points of all clouds, each in the order of its projections, `(slices, points)` of uint32."""
+    order = np.empty(rows.shape, dtype=np.uint32)
+    for first, stop in itertools.pairwise(starts):
+        order[:, first:stop] = first + tied_order(rows[:, first:stop], rounding[first:stop])
+    return order
 
 
 sort_segments = Operation("sort_segments")
@@ -393,3 +432,27 @@ def _segment_costs(rows: Table, starts: Table, p: float) -> Table:
     pairs = ((a, b) for i, a in enumerate(parts) for b in parts[i + 1 :])
     # Copied, since scoring may overwrite them.
     return np.array([float(np.sum(sorted_scores(a.copy(), b.copy(), p))) for a, b in pairs])
+
+
+segment_space_costs = Operation("segment_space_costs")
+"""segment_space_costs(points (points, dim), order (slices, points), starts (clouds + 1,), p) -> (pairs,).
+
+Costs in full space of couplings by rank; `order` has the points of each cloud in the order of a direction.
+"""
+
+
+@segment_space_costs.implementation("numba", lambda points, order, *_: rows_refusal(order))
+def _segment_space_costs_numba(points: Table, order: Table, starts: Table, p: float) -> Table:
+    from orthoslice.kernels.numba.segments import add_segment_space_costs
+
+    totals: Table = add_segment_space_costs(points, order, starts, p)
+    return totals
+
+
+@segment_space_costs.implementation("reference", lambda *_: None)
+def _segment_space_costs(points: Table, order: Table, starts: Table, p: float) -> Table:
+    totals = []
+    for a, b in itertools.combinations(np.split(order, starts[1:-1], axis=1), 2):
+        i, j, mass = rank_pairs(a.shape[1], b.shape[1], points)
+        totals.append(float((powered_norm(points[a[:, i]] - points[b[:, j]], p) @ mass).sum()))
+    return np.array(totals)

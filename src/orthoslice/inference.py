@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.arrays import RNG, resolve_rng
+from orthoslice.arrays import RNG, Array, resolve_rng
 from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
+from orthoslice.kernels.cuda import device_refusal, free_bytes
 from orthoslice.labels import Table, check_groups
 from orthoslice.options import (
-    check_directions,
+    check_host_directions,
     check_level,
     check_memory,
     check_n_directions,
@@ -124,7 +125,7 @@ def two_sample_test(
     n_directions: int | None = None,
     groups: Any = None,
     rng: RNG = None,
-    memory: int | str = "256MB",
+    memory: int | str | None = None,
     workers: int | None = None,
     progress: bool = False,
     x_weights: None = None,
@@ -145,7 +146,8 @@ def two_sample_test(
     ----------
     x, y
         Samples `(n, dim)` and `(m, dim)` of independent points; n and m may differ. Arrays of any library,
-        lists or data frames, as in :func:`sliced_wasserstein`. The work is done by NumPy in float64.
+        lists or data frames, as in :func:`sliced_wasserstein`. The work is done in float64: by NumPy and
+        compiled kernels, and for torch tensors on an NVIDIA GPU by kernels there, with the same labels.
     p
         The power, at least 1. Higher powers look more at the tails.
     score
@@ -166,8 +168,12 @@ def two_sample_test(
         - No group has (cells of a donor, pupils of a school): whole groups change places.
 
         Anything between is an error.
-    rng, memory, workers, progress
-        As in :func:`sliced_wasserstein`. The same integer gives the same directions as there.
+    rng, workers, progress
+        As in :func:`sliced_wasserstein`. The same integer gives the same directions as there, and the same
+        labels on every device.
+    memory
+        How much to use for working memory, such as ``"256MB"``, which is what None means in host memory. On a
+        GPU None means half of what is free: it is quick where many labellings have a place side by side.
     x_weights, y_weights
         There are none here, since points of different weight cannot change places.
 
@@ -210,7 +216,7 @@ def two_sample_test(
     count = check_count("n_permutations", n_permutations)
     cloud_x, cloud_y = host_clouds("two_sample_test", x, y)
     exchange = check_groups(groups, cloud_x.n, cloud_y.n)
-    sampler = check_directions(directions, cloud_x)
+    sampler = check_host_directions(directions, cloud_x)
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` must not depend on who is x and who is y; got Stratified, which is made for the two "
@@ -220,6 +226,7 @@ def two_sample_test(
     how: Score = Sliced() if score == "sliced" else Exact()
     sampler, layout = plan_layout(sampler, n_rows, cloud_x.dim, how, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
+    home = _gpu_home(x)
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
     pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
@@ -234,8 +241,9 @@ def two_sample_test(
         layout=layout,
         stream=stream,
         n_labellings=count + 1,
-        memory=check_memory(memory),
+        memory=_default_memory(home) if memory is None else check_memory(memory),
         workers=check_workers(workers),
+        home=home,
     )
     distances = labelled_distances(test, progress)
     # By how much the rounding of projections can move a distance, which is a distance of roundings.
@@ -256,6 +264,15 @@ def two_sample_test(
         _sizes=sizes,
         _exchanged=exchange.told,
     )
+
+
+def _gpu_home(x: Any) -> Array | None:
+    """A sample that lies on a GPU whose kernels can test it; others are worked on in host memory."""
+    return x if getattr(x, "is_cuda", False) and device_refusal(x.get_device()) is None else None
+
+
+def _default_memory(home: Array | None) -> int:
+    return check_memory("256MB") if home is None else free_bytes(home) // 2
 
 
 def _refuse_weights(**named: Any) -> None:

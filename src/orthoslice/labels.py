@@ -36,7 +36,7 @@ class Exchange:
     quota: Table
     """How many units of a stratum go to x, at its first unit; -1 elsewhere. `(units,)` of int64."""
     observed: Table
-    """Whether a unit belongs to x, `(units,)` of bool."""
+    """The labels of the first labelling: whether a unit belongs to x, `(units,)` of bool."""
     weight: Table
     """Points of each unit, `(units,)` of int64."""
     told: str
@@ -68,6 +68,21 @@ def free_exchange(n: int, m: int) -> Exchange:
         weight=np.ones(total, dtype=np.int64),
         told="labels",
     )
+
+
+def half_exchange(n: int, m: int) -> Exchange:
+    """Labels that say which points are kept: all of them in the first labelling, then half of both samples.
+
+    Examples
+    --------
+    >>> halves = half_exchange(4, 3)
+    >>> halves.left.tolist(), halves.quota.tolist()
+    ([4, 3, 2, 1, 3, 2, 1], [2, -1, -1, -1, 1, -1, -1])
+    """
+    both = (free_exchange(n // 2, n - n // 2), free_exchange(m // 2, m - m // 2))
+    left, quota = (np.concatenate([getattr(one, name) for one in both]) for name in ("left", "quota"))
+    whole = free_exchange(n + m, 0)
+    return Exchange(whole.unit, left, quota, whole.observed, whole.weight, "halves")
 
 
 def grouped_exchange(in_x: Table, group: Table) -> Exchange:
@@ -258,4 +273,31 @@ def _space_totals(
             in_x = labels[exchange.unit[row], lane]
             i, j, mass = rank_pairs(int(in_x.sum()), int((~in_x).sum()), points)
             totals[lane] += mass @ powered_norm(points[row[in_x][i]] - points[row[~in_x][j]], p)
+    return totals
+
+
+kept_totals = Operation("kept_totals")
+"""kept_totals(values (slices, points), at (slices, points), words, sizes (lanes, 2), n, p) -> (lanes,).
+
+As `line_totals`, where the first n units are those of x whatever their labels, which say what is kept: in
+labelling l `sizes[l, 0]` points of x, and `sizes[l, 1]` of y.
+"""
+
+
+@kept_totals.implementation("numba", _kernel_refusal)
+def _kept_totals_numba(values: Table, at: Table, words: Table, sizes: Table, n: int, p: float) -> Table:
+    from orthoslice.kernels.numba.labels import add_kept_totals
+
+    totals: Table = add_kept_totals(values, at, words, sizes, n, p)
+    return totals
+
+
+@kept_totals.implementation("reference", lambda *_: None)
+def _kept_totals(values: Table, at: Table, words: Table, sizes: Table, n: int, p: float) -> Table:
+    slices, labels = len(values), unpacked(words)
+    totals = np.empty(len(sizes))
+    for lane in range(len(sizes)):
+        kept = labels[at, lane]
+        px, py = (values[kept & side].reshape(slices, -1) for side in (at < n, at >= n))
+        totals[lane] = sorted_scores(px, py, p).sum()
     return totals

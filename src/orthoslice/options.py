@@ -27,7 +27,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.control import NAMED_CONTROLS, Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
-from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype
+from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype, on_host
 from orthoslice.threads import default_workers
 
 # How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
@@ -82,6 +82,14 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
             f"got shape {tuple(theta.shape)}."
         )
     return Given(theta=_check_unit_rows("directions", theta, came_in))
+
+
+def check_host_directions(directions: Any, x: Cloud) -> Sampler:
+    """As :func:`check_directions`, where clouds were brought to host memory: arrays of directions are too."""
+    theta = directions.theta if isinstance(directions, Given) else directions
+    if library(theta) not in (None, "numpy"):
+        directions = on_host("directions", theta)
+    return check_directions(directions, x)
 
 
 # Enough that even a sampler with few different blocks shows two of them.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays import LABELS, Stream
+from orthoslice.arrays import LABELS, Array, Operation, Stream, concat_rows, device, namespace, to_numpy
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
+from orthoslice.directions.given import Given
 from orthoslice.kernels import LABELLINGS
-from orthoslice.labels import Exchange, Table, label_block, line_totals, space_totals
+from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
+from orthoslice.labels import Exchange, Table, kept_totals, label_block, line_totals, space_totals
 from orthoslice.orders import order_points, ready_for_ties, stable_order
 from orthoslice.progress import progress_bar
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
@@ -23,6 +26,9 @@ from orthoslice.threads import ordered_map
 
 # Bytes a pooled point and direction: while it is projected and sorted, and as long as it is in use.
 _SORTING_BYTES, _SORTED_BYTES = 48, 12
+
+# Bytes of a unit's labels under a group of labellings, on a GPU.
+_GROUP_BYTES = GROUP // 8
 
 
 class PermutationTest(NamedTuple):
@@ -39,37 +45,79 @@ class PermutationTest(NamedTuple):
     """The observed one and all permutations."""
     memory: int
     workers: int
+    kept: tuple[int, int] | None = None
+    """The sizes of both samples where labels say which points are kept, and not which are called x."""
+    home: Array | None = None
+    """An array on the GPU where the work is to be done; None for host memory."""
+
+    @property
+    def lanes(self) -> int:
+        """Labellings that are drawn and priced together."""
+        if self.home is None:
+            return LABELLINGS
+        # All at once if possible: a warp draws 32 of them, one unit after the other, and a GPU has many warps.
+        groups = max(1, self.memory // 4 // (_GROUP_BYTES * len(self.exchange.left)))
+        return min(groups, -(-self.n_labellings // GROUP)) * GROUP
 
 
 class Ordered(NamedTuple):
     """Pooled points in the order of their projections on some directions."""
 
-    values: Table | None
+    values: Array | None
     """Their projections, `(slices, points)`, where the score asks for them."""
-    places: Table
-    """The units of these points where there are projections, else the points: `(slices, points)` of uint32."""
+    places: Array
+    """The units of these points where there are projections, else the points: `(slices, points)`, 32 bits."""
 
 
 def labelled_distances(test: PermutationTest, progress: bool) -> Table:
     """SW_p or PW_p under every labelling, the observed one first."""
+    return np.asarray(labelled_values(test, progress) ** (1 / test.p))
+
+
+def labelled_values(test: PermutationTest, progress: bool) -> Table:
+    """SW_p^p or PW_p^p under every labelling, the observed one first."""
     if test.score == "projected":
         # Ties are taken in lexicographic order of the points, which knows nothing of labels.
         order, pooled = ready_for_ties(test.pooled)
         test = test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[order]))
     totals = np.zeros(test.n_labellings)
-    n_blocks = -(-test.n_labellings // LABELLINGS)
+    placed, lanes = _placed(test), test.lanes
+    n_blocks = -(-test.n_labellings // lanes)
     with progress_bar("permutations", n_blocks * test.layout.n_directions, progress) as advance:
-        for part in _sorted_parts(test):
-            blocks = (functools.partial(_price, test, part, block) for block in range(n_blocks))
-            for block, found in enumerate(ordered_map(blocks, min(test.workers, n_blocks))):
-                totals[block * LABELLINGS : block * LABELLINGS + len(found)] += found
+        for part in _sorted_parts(placed):
+            blocks = (functools.partial(price_block, placed, part, block) for block in range(n_blocks))
+            for block, found in enumerate(ordered_map(blocks, min(placed.workers, n_blocks))):
+                totals[block * lanes : block * lanes + len(found)] += found
                 advance(len(part.places))
     # Costs of some labelling are more than nothing unless all points are equal.
     one_point = Cloud(np.broadcast_to(test.pooled.points[:1], test.pooled.points.shape))
     check_underflow(test.p, test.pooled, one_point, totals.max(keepdims=True) / test.layout.n_directions)
     ambient = test.sampler.ambient_dim(test.pooled.dim)
-    factor = 1 / mean_shortening(test.pooled.dim, ambient, test.p) if test.score == "sliced" else 1.0
-    return np.asarray((factor * totals / test.layout.n_directions) ** (1 / test.p))
+    factor = 1.0 if test.score == "projected" else 1 / mean_shortening(test.pooled.dim, ambient, test.p)
+    return np.asarray(factor * totals / test.layout.n_directions)
+
+
+def _placed(test: PermutationTest) -> PermutationTest:
+    """The same test with what directions and labels are applied to where the work is to be done."""
+    if test.home is None:
+        return test
+    xp, place = namespace(test.home), device(test.home)
+
+    def moved(table: Table | None, dtype: type = np.float64) -> Array | None:
+        return None if table is None else xp.asarray(table.astype(dtype, copy=False), device=place)
+
+    own, sampler = test.exchange, test.sampler
+    of_units = ("unit", "left", "quota", "observed", "weight")
+    units: dict[str, Any] = {name: moved(getattr(own, name), np.int32) for name in of_units}
+    if isinstance(sampler, Given):
+        sampler = replace(sampler, theta=moved(sampler.theta))
+    return test._replace(
+        pooled=replace(test.pooled, points=moved(test.pooled.points), rounding=moved(test.pooled.rounding)),
+        exchange=replace(own, **units),
+        sampler=sampler,
+        # A GPU is busy with one piece, and pieces that follow each other need no more memory than one.
+        workers=1,
+    )
 
 
 def _sorted_parts(test: PermutationTest) -> Iterator[Ordered]:
@@ -81,9 +129,9 @@ def _sorted_parts(test: PermutationTest) -> Iterator[Ordered]:
     at_once = min(at_once, max(1, -(-test.layout.n_directions // test.workers)))
     # A quarter of the memory for sorting, and one each for the part in use, the next one, and its pieces.
     held = max(1, test.memory // 4 // (n * _SORTED_BYTES))
-    pieces = sweep_directions(
-        test.sampler, test.layout, test.stream, dim, np.dtype(np.float64), min(at_once, held)
-    )
+    xp, points = namespace(test.pooled.points), test.pooled.points
+    stream = Stream(*(xp.asarray(word, device=device(points)) for word in test.stream))
+    pieces = sweep_directions(test.sampler, test.layout, stream, dim, points.dtype, min(at_once, held))
     parts: list[Ordered] = []
     work = (functools.partial(_sort, test, piece) for piece in pieces)
     for part in ordered_map(work, test.workers):
@@ -96,21 +144,50 @@ def _sorted_parts(test: PermutationTest) -> Iterator[Ordered]:
 
 def _joined(parts: list[Ordered]) -> Ordered:
     values = [part.values for part in parts if part.values is not None]
-    return Ordered(np.concatenate(values) if values else None, np.concatenate([part.places for part in parts]))
+    return Ordered(concat_rows(values) if values else None, concat_rows([part.places for part in parts]))
 
 
 def _sort(test: PermutationTest, piece: Piece) -> Ordered:
     projections = piece.directions.project(test.pooled.points, piece.rows)
+    xp, unit = namespace(projections), test.exchange.unit
     if test.score == "projected":
-        return Ordered(None, order_points(projections, test.pooled).astype(np.uint32))
+        return Ordered(None, xp.astype(order_points(projections, test.pooled), unit.dtype))
     order = stable_order(projections)
-    return Ordered(np.take_along_axis(projections, order, axis=1), test.exchange.unit[order])
+    return Ordered(xp.take_along_axis(projections, order, axis=1), unit[order])
 
 
-def _price(test: PermutationTest, part: Ordered, block: int) -> Table:
-    """Summed costs of one block of labellings."""
+price_block = Operation("price_block")
+"""price_block(test, part, block) -> (lanes,): summed costs of one block of labellings, `test.lanes` at most."""
+
+
+@price_block.implementation("cuda", lambda test, *_: cuda_refusal(test.pooled.points, dtype="float64"))
+def _price_block_cuda(test: PermutationTest, part: Ordered, block: int) -> Table:
+    first, own = block * test.lanes, test.exchange
+    wanted = min(test.lanes, test.n_labellings - first)
+    high, low = (int(word[0]) & 0xFFFFFFFF for word in test.stream.fold(0, LABELS))
+    words, sizes = draw_words(high << 32 | low, first, own.left, own.quota, own.weight, wanted)
+    if first == 0:
+        words[0, :, 0] += own.observed - (words[0, :, 0] & 1)
+        sizes[0] = (own.observed * own.weight).sum()
+    room = test.memory // 4
+    if part.values is not None:
+        costs = line_costs(part.values, part.places, words, sizes, test.p, room)
+    else:
+        costs = space_costs(test.pooled.points, part.places, own.unit, words, sizes, test.p, room)
+    return to_numpy(costs.sum(0))[:wanted]
+
+
+@price_block.implementation("reference", lambda *_: None)
+def _price_block(test: PermutationTest, part: Ordered, block: int) -> Table:
     words = label_block(test.stream.fold(0, LABELS), block, test.exchange)
-    sizes = test.exchange.sizes(words, min(LABELLINGS, test.n_labellings - block * LABELLINGS))
+    lanes = min(LABELLINGS, test.n_labellings - block * LABELLINGS)
+    if test.kept is not None:
+        n, m = test.kept
+        sizes = np.full((lanes, 2), (n // 2, m // 2), dtype=np.int64)
+        if block == 0:
+            sizes[0] = test.kept
+        return np.asarray(kept_totals(part.values, part.places, words, sizes, n, test.p))
+    sizes = test.exchange.sizes(words, lanes)
     if part.values is not None:
         found: Table = line_totals(part.values, part.places, words, sizes, test.p)
     else:

@@ -9,19 +9,21 @@ laws; that is where the error bar comes from (del Barrio and Loubes 2019; Manole
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import SAMPLES, Stream, to_numpy
+from orthoslice.arrays import SAMPLES, Operation, Stream, to_numpy
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.weighted import weighted_slopes
-from orthoslice.coupling import with_masses
+from orthoslice.coupling import flat_rows, with_masses
 from orthoslice.directions import Orthogonal
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.kernels import rows_refusal
 from orthoslice.threads import default_workers, ordered_map
 
 Table: TypeAlias = np.ndarray[Any, Any]
@@ -30,6 +32,9 @@ Table: TypeAlias = np.ndarray[Any, Any]
 # but at least and at most so many. With three quarters of a basis the standard error was off by a fifth, and
 # intervals covered 92%.
 _LEAST, _MOST = 8, 128
+
+FEWEST_POINTS = 16
+"""Of each sample: with fewer there is no telling how a potential varies."""
 
 NEAR = 2.0
 """Values less than so many times their bias above it may come from samples of one law, where first order
@@ -48,15 +53,14 @@ class SampleError(NamedTuple):
 def sample_error(x: Cloud, y: Cloud, p: float, seed: int) -> SampleError:
     """The error of SW_p^p of clouds without weights, each an independent sample of its law, for p > 1."""
     x, y = centred(*(Cloud(to_numpy(c.points).astype(np.float64)) for c in (x, y)))
-    x, y = with_masses(*(Cloud(c.points, np.full(c.n, 1 / c.n)) for c in (x, y)))
     rows = min(_MOST, max(_LEAST, x.dim))
     stream = Stream.from_seed(seed, np.zeros(1))
     rng = np.random.default_rng(seed)
     # Random halves of both: rows may have come in some order.
-    parts = [np.array_split(rng.permutation(c.n), 2) for c in (x, y)]
+    firsts = [_random_half(rng, c.n) for c in (x, y)]
     # Two independent halves: errors of their potentials are not taken for variation of the mean potential.
     work = (
-        functools.partial(_study_directions, x, y, p, _draw(stream, half, rows, x.dim), parts)
+        functools.partial(_study_directions, x, y, p, _draw(stream, half, rows, x.dim), firsts)
         for half in range(2)
     )
     (x1, y1, bias1), (x2, y2, bias2) = ordered_map(work, default_workers())
@@ -64,6 +68,12 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int) -> SampleError:
         np.maximum(np.mean(a * b, axis=-1), 0.0) / (a.shape[-1] - 1) for a, b in ((x1, x2), (y1, y2))
     )
     return SampleError(np.sqrt(variance), (bias1 + bias2) / 2)
+
+
+def _random_half(rng: np.random.Generator, n: int) -> Table:
+    chosen = np.zeros(n, dtype=bool)
+    chosen[rng.permutation(n)[: -(-n // 2)]] = True
+    return chosen
 
 
 def _draw(stream: Stream, half: int, rows: int, dim: int) -> Directions:
@@ -75,11 +85,40 @@ def _draw(stream: Stream, half: int, rows: int, dim: int) -> Directions:
 
 
 def _study_directions(
-    x: Cloud, y: Cloud, p: float, directions: Directions, parts: list[list[Table]]
+    x: Cloud, y: Cloud, p: float, directions: Directions, firsts: list[Table]
 ) -> tuple[Table, Table, Table]:
     """Potentials of both clouds averaged over directions, and how much larger the value of half samples is."""
     px, py = (c.project(directions, slice(None)) for c in (x, y))
+    scores, halves, by_x, by_y = study_lines(px, py, p, *firsts)
+    return by_x / scores.shape[0], by_y / scores.shape[0], np.mean(halves - scores, axis=0)
+
+
+study_lines = Operation("study_lines")
+"""study_lines(px (slices, ..., n), py (slices, ..., m), p, first_x (n,), first_y (m,)) -> four tables.
+
+Scores `(slices, ...)`, the mean scores of two halves, where `first_x` and `first_y` say which points are in the
+first, and the potentials `(..., n)` and `(..., m)`, summed over slices.
+"""
+
+
+@study_lines.implementation("numba", lambda px, *_: rows_refusal(px))
+def _study_lines_numba(
+    px: Table, py: Table, p: float, first_x: Table, first_y: Table
+) -> tuple[Table, Table, Table, Table]:
+    from orthoslice.kernels.numba.weighted import study_rows
+
+    lead, (rows_x, rows_y) = flat_rows(px, py)
+    scores, halves, *potentials = study_rows(rows_x, rows_y, p, first_x, first_y, math.prod(lead[1:]))
+    by_x, by_y = (by.reshape(*lead[1:], -1) for by in potentials)
+    return scores.reshape(lead), halves.reshape(lead), by_x, by_y
+
+
+@study_lines.implementation("reference", lambda *_: None)
+def _study_lines(
+    px: Table, py: Table, p: float, first_x: Table, first_y: Table
+) -> tuple[Table, Table, Table, Table]:
+    # Points only tell how many there are of them.
+    x, y = with_masses(*(Cloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
     scores, _, (by_x, by_y) = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, True, True))
-    halves = [sorted_scores(px[..., i], py[..., j], p) for i, j in zip(*parts, strict=True)]
-    bias = np.mean((halves[0] + halves[1]) / 2 - scores, axis=0)
-    return by_x / scores.shape[0], by_y / scores.shape[0], bias
+    halves = [sorted_scores(px[..., i], py[..., j], p) for i, j in ((first_x, first_y), (~first_x, ~first_y))]
+    return scores, (halves[0] + halves[1]) / 2, by_x, by_y

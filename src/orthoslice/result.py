@@ -36,7 +36,7 @@ from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.options import check_level
-from orthoslice.population import NEAR, SampleError, sample_error
+from orthoslice.population import FEWEST_POINTS, NEAR, SampleError, sample_error
 from orthoslice.trust import Subject
 
 
@@ -63,9 +63,6 @@ def root_stderr(value: Array, stderr: Array, p: float) -> Array:
 
 # Samples are large where an error bar for the data holds: Student's t is the normal law for them.
 _MANY_POINTS = 10**6
-
-# With fewer there is no telling how a potential varies.
-_FEWEST_POINTS = 16
 
 
 class UntrustedWarning(UserWarning):
@@ -266,11 +263,11 @@ class Estimate:
         if subject.score.breaks_ties:
             return "it holds for the sliced distance"
         if self.p == 1:
-            return "it takes p > 1"
+            return "it takes p > 1; use `osl.bootstrap(x, y, 1)`"
         if not (subject.x.weights is None and subject.y.weights is None):
             return "it takes clouds without weights, each point an independent draw"
-        if min(subject.x.n, subject.y.n) < _FEWEST_POINTS:
-            return f"it takes {_FEWEST_POINTS} points or more of each cloud"
+        if min(subject.x.n, subject.y.n) < FEWEST_POINTS:
+            return f"it takes {FEWEST_POINTS} points or more of each cloud"
         return ""
 
     def _limits(self, level: float, warn: bool = True) -> tuple[Array, Array]:

@@ -98,3 +98,24 @@ def test_sizes_of_clusters(rng: np.random.Generator) -> None:
     sizes = exchange.sizes(words, LABELLINGS)
     np.testing.assert_array_equal(sizes, table.sum(axis=0))
     assert len(set(sizes.tolist())) > 1
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.5])
+@pytest.mark.parametrize(("n", "m"), [(2, 3), (20, 31), (64, 65)])
+def test_totals_of_what_is_kept(p: float, n: int, m: int, rng: np.random.Generator) -> None:
+    exchange = labels.half_exchange(n, m)
+    values = np.round(rng.normal(size=(4, n + m)), 1)
+    order = np.argsort(values, axis=1, kind="stable")
+    values, at = np.take_along_axis(values, order, axis=1), order.astype(np.uint32)
+    words = labels.label_block(STREAM, 0, exchange)
+    kept = labels.unpacked(words)
+    assert kept[:, 0].all()
+    sizes = np.stack([kept[:n].sum(axis=0), kept[n:].sum(axis=0)], axis=1)
+    assert (sizes[1:] == (n // 2, m // 2)).all()
+    for lanes in (1, 37, 64):
+        found = []
+        for name in ("numba", "reference"):
+            with labels.kept_totals.using(name):
+                found.append(labels.kept_totals(values, at, words, sizes[:lanes], n, p))
+        assert found[0].shape == (lanes,)
+        np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-14)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -29,3 +31,19 @@ def test_segments(sizes: list[int], dtype: type, rng: np.random.Generator) -> No
                 found.append(all_pairs.segment_costs(sorted_rows[0], starts, p))
         assert found[0].shape == (len(sizes) * (len(sizes) - 1) // 2,)
         np.testing.assert_allclose(*found, rtol=1e-12 if dtype is np.float64 else 2e-5)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [1, 7, 2], [40, 33, 40]], ids=str)
+@pytest.mark.parametrize("p", [1.0, 2.0, 2.5])
+def test_costs_in_space(sizes: list[int], p: float, rng: np.random.Generator) -> None:
+    starts = np.cumsum([0, *sizes])
+    points = rng.normal(size=(starts[-1], 5))
+    order = np.empty((3, starts[-1]), dtype=np.uint32)
+    for row in order:
+        row[:] = np.concatenate([a + rng.permutation(b - a) for a, b in itertools.pairwise(starts)])
+    found = []
+    for name in ("numba", "reference"):
+        with all_pairs.segment_space_costs.using(name):
+            found.append(all_pairs.segment_space_costs(points, order, starts, p))
+    assert found[0].shape == (len(sizes) * (len(sizes) - 1) // 2,)
+    np.testing.assert_allclose(*found, rtol=1e-12)

@@ -10,6 +10,7 @@ from orthoslice import coupling
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import couple, integer_masses
+from orthoslice.population import study_lines
 
 SIZES = [1, 2, 63, 257, 1000, 4097]
 DTYPES = [np.float32, np.float64]
@@ -165,3 +166,16 @@ def test_masses_are_worked_out_once(rng):
     assert with_y.masses.sum() == with_x.masses.sum() == 2**62
     bare = coupling.with_masses(y, y)
     assert bare[0].masses is None
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize(("n", "m", "batch"), [(16, 16, ()), (64, 64, (2,)), (17, 40, (3,)), (700, 513, ())])
+def test_samples_are_studied_as_by_the_reference(rng, n, m, batch, p):
+    """Sizes whose points end together on no line, or in whole numbers: there the order of ends is sure."""
+    px, py = distinct(rng, 5, batch, n, np.float64), 0.3 + distinct(rng, 5, batch, m, np.float64)
+    firsts = (rng.random(k) < 0.5 for k in (n, m))
+    found, expected = both_rows(study_lines, px, py, p, *firsts)
+    shapes = [(5, *batch), (5, *batch), (*batch, n), (*batch, m)]
+    for ours, theirs, shape in zip(found, expected, shapes, strict=True):
+        assert ours.shape == shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)

@@ -27,6 +27,7 @@ __all__ = [
     "current_stream",
     "device_refusal",
     "empty",
+    "free_bytes",
     "most_shared_bytes",
     "starter",
 ]
@@ -129,6 +130,12 @@ def most_shared_bytes(device: int) -> int:
         return 1 << 30
     known = sys.modules["torch"].cuda.get_device_properties(device)
     return int(getattr(known, "shared_memory_per_block_optin", _SHARED_BYTES))
+
+
+def free_bytes(tensor: Any) -> int:
+    """Memory of the device of a tensor that nobody has taken yet."""
+    free, _ = sys.modules["torch"].cuda.mem_get_info(tensor.device)
+    return int(free)
 
 
 def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:

@@ -98,7 +98,47 @@ def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) ->
 
 
 @compiled
-def _space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
+def _walk_kept(values: Any, at: Any, words: Any, n: Any, steps: Any, totals: Any) -> None:
+    """As `_walk`, where labels say what is kept: a point that is moves its side's distribution function up."""
+    lead = np.empty(LANES)
+    for s in range(at.shape[0]):
+        lead[:] = 0
+        for k in range(at.shape[1] - 1):
+            unit = at[s, k]
+            word, step = words[unit], steps[np.int64(unit >= n)]
+            low, high = np.uint32(word), np.uint32(word >> np.uint64(32))
+            gap = values[s, k + 1] - values[s, k]
+            for b in range(_HALF):
+                lead[b] += np.int32((low >> np.uint32(b)) & np.uint32(1)) * step[b]
+                totals[b] += abs(lead[b]) * gap
+            for b in range(_HALF):
+                h = _HALF + b
+                lead[h] += np.int32((high >> np.uint32(b)) & np.uint32(1)) * step[h]
+                totals[h] += abs(lead[h]) * gap
+
+
+@compiled
+def _match_kept(values: Any, at: Any, words: Any, lanes: Any, n: Any, p: Any, totals: Any) -> None:
+    """As `_match`, where labels say what is kept."""
+    n_all = at.shape[1]
+    labels = np.empty(words.size, dtype=np.uint8)
+    a, b = np.empty(n_all + 1), np.empty(n_all + 1)
+    for lane in range(lanes):
+        _unpack(words, lane, labels)
+        for s in range(at.shape[0]):
+            i, j = np.int64(0), np.int64(0)
+            for k in range(n_all):
+                unit = at[s, k]
+                kept, mine = np.int64(labels[unit]), np.int64(unit < n)
+                a[i] = values[s, k]
+                b[j] = values[s, k]
+                i += kept & mine
+                j += kept & (1 - mine)
+            totals[lane] += cost_row(a[:i], b[:j], p)
+
+
+@compiled
+def space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
     """What the coupling of points `a` with points `b`, by rank, costs in full space."""
     n, m = a.size, b.size
     total = 0.0
@@ -135,7 +175,7 @@ def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, 
                 b[j] = point
                 i += mine
                 j += 1 - mine
-            totals[lane] += _space_cost(points, a[:i], b[:j], p)
+            totals[lane] += space_cost(points, a[:i], b[:j], p)
 
 
 def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
@@ -225,3 +265,36 @@ def add_space_totals(points: Any, order: Any, unit: Any, words: Any, lanes: int,
     totals = np.zeros(LANES)
     _match_in_space(points, order, unit, words, lanes, p, totals)
     return totals[:lanes]
+
+
+def add_kept_totals(values: Any, at: Any, words: Any, sizes: Any, n: int, p: float) -> Any:
+    """Summed costs on the lines of all directions, `(lanes,)`, of the points that each labelling keeps.
+
+    Parameters
+    ----------
+    values, at, words, p
+        As in :func:`add_line_totals`; here words say what is kept.
+    sizes
+        How many points of x and of y every labelling keeps, `(lanes, 2)`.
+    n
+        Units below this are of x, the others of y.
+
+    Examples
+    --------
+    >>> values, at = np.array([[0.0, 1.0, 3.0, 7.0]]), np.array([[0, 1, 2, 3]], dtype=np.uint32)
+    >>> words = np.array([0b01, 0b11, 0b11, 0b01], dtype=np.uint64)
+    >>> add_kept_totals(values, at, words, np.array([[2, 2], [1, 1]]), 2, 1.0).tolist()
+    [4.5, 2.0]
+    >>> add_kept_totals(values, at, words, np.array([[2, 2], [1, 1]]), 2, 2.0).tolist()
+    [22.5, 4.0]
+    """
+    lanes = len(sizes)
+    totals = np.zeros(LANES)
+    if p != 1:
+        _match_kept(values, at, words, lanes, n, p, totals)
+        return totals[:lanes]
+    # In whole numbers: a point of x adds 1 / n to F - G, a point of y takes 1 / m off.
+    steps = np.ones((2, LANES))
+    steps[0, :lanes], steps[1, :lanes] = sizes[:, 1], -sizes[:, 0]
+    _walk_kept(values, at, words, n, steps, totals)
+    return totals[:lanes] / sizes[:, 0] / sizes[:, 1]

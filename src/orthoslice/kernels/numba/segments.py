@@ -1,6 +1,7 @@
 """Many clouds at once: their projections lie side by side in one row, each sorted in its own segment.
 
-The plain references are those of `orthoslice.all_pairs.sort_segments` and `orthoslice.all_pairs.segment_costs`.
+The plain references are those of `orthoslice.all_pairs.sort_segments`, `orthoslice.all_pairs.segment_costs` and
+`orthoslice.all_pairs.segment_space_costs`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels import LONGEST_SIMD
-from orthoslice.kernels.numba._compile import compiled
+from orthoslice.kernels.numba._compile import compiled, summing
+from orthoslice.kernels.numba.labels import space_cost
 from orthoslice.kernels.numba.sliced import as_bits, cost_row
 from orthoslice.kernels.numba.sorting import counters, decode
 from orthoslice.kernels.numba.splitting import sort_row
@@ -37,6 +39,37 @@ def _add_costs(rows: Any, starts: Any, p: Any, totals: Any) -> None:
             a = rows[s, starts[i] : starts[i + 1]]
             for j in range(i + 1, clouds):
                 totals[pair] += cost_row(a, rows[s, starts[j] : starts[j + 1]], p)
+                pair += 1
+
+
+@summing
+def _squares(a: Any, b: Any) -> float:
+    total = 0.0
+    for k in range(a.size):
+        total += (a[k] - b[k]) * (a[k] - b[k])
+    return total
+
+
+@compiled
+def _add_space_costs(points: Any, order: Any, starts: Any, p: Any, totals: Any) -> None:
+    clouds, dim = starts.size - 1, points.shape[1]
+    # Points in the order of a direction: each is fetched once, for all pairs, and those of a cloud in one row.
+    ordered = np.empty_like(points)
+    flat = ordered.reshape(-1)
+    ranks = np.arange(points.shape[0])
+    for s in range(order.shape[0]):
+        for k in range(order.shape[1]):
+            ordered[k, :] = points[order[s, k], :]
+        pair = 0
+        for i in range(clouds):
+            n = starts[i + 1] - starts[i]
+            a = ranks[starts[i] : starts[i + 1]]
+            for j in range(i + 1, clouds):
+                if p == 2.0 and starts[j + 1] - starts[j] == n:
+                    first, second = starts[i] * dim, starts[j] * dim
+                    totals[pair] += _squares(flat[first : first + n * dim], flat[second : second + n * dim]) / n
+                else:
+                    totals[pair] += space_cost(ordered, a, ranks[starts[j] : starts[j + 1]], p)
                 pair += 1
 
 
@@ -78,4 +111,29 @@ def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:
     clouds = starts.size - 1
     totals = np.zeros(clouds * (clouds - 1) // 2)
     _add_costs(rows, starts, p, totals)
+    return totals
+
+
+def add_segment_space_costs(points: Any, order: Any, starts: Any, p: float) -> Any:
+    """As :func:`add_segment_costs`, in full space.
+
+    Parameters
+    ----------
+    points
+        All clouds, one after the other, float64 `(points, dim)`.
+    order
+        The points of every cloud in the order of a direction, `(slices, points)` of uint32.
+    starts, p
+        Where clouds begin, and the number of points at the end, `(clouds + 1,)`; the power.
+
+    Examples
+    --------
+    >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 4.0], [1.0, 1.0]])
+    >>> order = np.array([[0, 1, 3, 2]], dtype=np.uint32)
+    >>> add_segment_space_costs(points, order, np.array([0, 2, 4]), 2.0).tolist()
+    [11.0]
+    """
+    clouds = starts.size - 1
+    totals = np.zeros(clouds * (clouds - 1) // 2)
+    _add_space_costs(points, order, starts, float(p), totals)
     return totals

@@ -2,8 +2,8 @@
 
 Both clouds are walked through in their order. At every step the point whose cumulative mass ends first is used
 up, that of x where two end together. With a `slack`, points that end within it of each other are used up in the
-opposite order. The plain references are those of `orthoslice.costs.weighted.weighted_slopes` and
-`orthoslice.coupling.merge_quantiles`.
+opposite order. The plain references are those of `orthoslice.costs.weighted.weighted_slopes`,
+`orthoslice.coupling.merge_quantiles` and `orthoslice.population.study_lines`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels.numba._compile import compiled
-from orthoslice.kernels.numba.sliced import as_bits, line_cost, line_slope, ordered_row
+from orthoslice.kernels.numba.sliced import as_bits, cost_row, line_cost, line_slope, ordered_row
 from orthoslice.kernels.numba.sorting import counters
 
 _UNIT = 2.0**-62
@@ -187,6 +187,89 @@ def _merge_rows(
             last = ends[k]
             i += np.int64(takes[s, k])
             j += np.int64(not takes[s, k])
+
+
+@compiled
+def _deal(row: Any, at: Any, is_first: Any, one: Any, other: Any) -> Any:
+    """Copy a sorted row to those of two halves, which are sorted then; how many went to the first."""
+    i, j = np.int64(0), np.int64(0)
+    for k in range(row.size):
+        mine = np.int64(is_first[at[k]])
+        # Written to both and counted on one, not branched on: nobody can guess who is in which half.
+        one[i] = row[k]
+        other[j] = row[k]
+        i += mine
+        j += 1 - mine
+    return i
+
+
+@compiled
+def _study_rows(
+    bits_a: Any,
+    bits_b: Any,
+    first_a: Any,
+    first_b: Any,
+    takes_a: Any,
+    p: Any,
+    scores: Any,
+    halves: Any,
+    potentials_a: Any,
+    potentials_b: Any,
+) -> None:
+    n, m, batch = bits_a.shape[1], bits_b.shape[1], potentials_a.shape[0]
+    starts_a, starts_b = counters(bits_a), counters(bits_b)
+    work_a, spare_a = np.empty(n, dtype=bits_a.dtype), np.empty(n, dtype=bits_a.dtype)
+    work_b, spare_b = np.empty(m, dtype=bits_b.dtype), np.empty(m, dtype=bits_b.dtype)
+    place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
+    # One place more: the last point is written to both halves, and counts in one.
+    a1, a2, b1, b2 = np.empty(n + 1), np.empty(n + 1), np.empty(m + 1), np.empty(m + 1)
+    for s in range(bits_a.shape[0]):
+        keys_a, at_a = ordered_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a)
+        keys_b, at_b = ordered_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b)
+        a, b = keys_a.view(np.float64), keys_b.view(np.float64)
+        scores[s] = cost_row(a, b, p)
+        _add_potentials(a, at_a, b, at_b, takes_a, p, 1.0, potentials_a[s % batch], potentials_b[s % batch])
+        i, j = _deal(a, at_a, first_a, a1, a2), _deal(b, at_b, first_b, b1, b2)
+        halves[s] = (cost_row(a1[:i], b1[:j], p) + cost_row(a2[: n - i], b2[: m - j], p)) / 2
+
+
+def study_rows(px: Any, py: Any, p: float, first_x: Any, first_y: Any, batch: int) -> tuple[Any, Any, Any, Any]:
+    """Costs on the line, the mean costs of both halves, and the summed potentials of both sides.
+
+    Parameters
+    ----------
+    px, py
+        Projections `(slices * batch, n)` and `(slices * batch, m)` of float64, the batch inside.
+    p
+        The power.
+    first_x, first_y
+        Which points are in the first halves, bool `(n,)` and `(m,)`.
+    batch
+        How many clouds there are; each has potentials of its own.
+
+    Returns
+    -------
+    scores, halves, by_x, by_y
+        `(slices * batch,)` twice, then `(batch, n)` and `(batch, m)`: the slopes of the summed scores by the
+        masses of the points, with mean 0.
+
+    Examples
+    --------
+    >>> px, py = np.array([[4.0, 1.0]]), np.array([[2.0, 5.0]])
+    >>> first = np.array([True, False])
+    >>> scores, halves, by_x, _ = study_rows(px, py, 2.0, first, first, 1)
+    >>> scores.tolist(), halves.tolist(), by_x.tolist()
+    ([1.0], [10.0], [[1.5, -1.5]])
+    """
+    n, m = px.shape[1], py.shape[1]
+    # Points of x and y end in this order on every line, x first where both end at once.
+    ends = np.concatenate([np.arange(1, n + 1) * m, np.arange(1, m + 1) * n])
+    takes_x = np.argsort(ends, kind="stable") < n
+    scores, halves = np.empty(len(px)), np.empty(len(px))
+    by_x, by_y = np.zeros((batch, n)), np.zeros((batch, m))
+    _study_rows(as_bits(px), as_bits(py), first_x, first_y, takes_x, float(p), scores, halves, by_x, by_y)
+    return scores, halves, by_x, by_y
 
 
 def slope_weighted(
