@@ -45,7 +45,7 @@ def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
 
 def count_numbers(px: Array, py: Array) -> int:
     """How many numbers a direction has, that is a row of both, batches counted."""
-    batch = px.shape[1:-1]
+    batch: tuple[int, ...] = px.shape[1:-1]
     if batch != py.shape[1:-1]:
         batch = np.broadcast_shapes(batch, py.shape[1:-1])
     return math.prod(batch) * int(px.shape[-1] + py.shape[-1])
