@@ -29,7 +29,9 @@ def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
 def _why_not_loaded(error: ValueError) -> str:
     text = first_line(error)
     if "ickle" in text or "Object arrays" in text:
-        return "holds pickled objects, which are never loaded since that can run any program. Save plain numbers."
+        return (
+            "holds pickled objects, which are never loaded since that can run any program. Save plain numbers."
+        )
     if "mmap length" in text or "reshape" in text:
         return "is truncated: it holds fewer numbers than it says."
     return f"cannot be read as a .npy file: {text}"
@@ -67,7 +69,11 @@ def _choose_key(name: str, key: str | None, keys: list[str]) -> str:
         return keys[0]
     if key in keys:
         return str(key)
-    rule = "must hold an array" if not keys else f"holds {listed(keys)}; choose one as in {split(name)[0]}::{keys[0]}"
+    rule = (
+        "must hold an array"
+        if not keys
+        else f"holds {listed(keys)}; choose one as in {split(name)[0]}::{keys[0]}"
+    )
     raise FileError(f"{name}: {rule}.")
 
 

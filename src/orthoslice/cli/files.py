@@ -21,7 +21,6 @@ from orthoslice.cli.sources import (
     STANDARD_INPUT,
     FileError,
     Source,
-    first_line,
     reading,
     shown_name,
     split,
@@ -129,7 +128,9 @@ def _match_columns(sources: list[Source], choice: Choice, say: Callable[[str], N
     for source in sources:
         twice = [c for c in dict.fromkeys(source.columns) if source.columns.count(c) > 1]
         if twice:
-            raise FileError(f"{shown_name(source.name)}: every column needs a name of its own; {listed(twice)} twice.")
+            raise FileError(
+                f"{shown_name(source.name)}: every column needs a name of its own; {listed(twice)} twice."
+            )
         if choice.weights is not None:
             _check_there(source, [choice.weights], "--weights")
     if choice.columns is not None:
@@ -174,8 +175,8 @@ def _check_agree(sources: list[Source], kept: list[list[str]]) -> None:
                 raise FileError(f"The files must have the same columns; {told}. Choose some with --columns.")
         elif len(columns) != len(others):
             raise FileError(
-                f"The files must have as many columns; {a} has {len(columns)} and {b} has {len(others)}. Choose "
-                "some with --columns."
+                f"The files must have as many columns; {a} has {len(columns)} and {b} has {len(others)}. "
+                "Choose some with --columns."
             )
 
 
@@ -192,43 +193,46 @@ def _gather(
     wanted = columns if choice.weights is None else [*columns, choice.weights]
     place = {column: k for k, column in enumerate(source.columns)}
     order = [place[column] for column in wanted]
-    is_all = source.whole is not None and order == list(range(source.whole.shape[1]))
-    in_place = is_all and source.whole is not None and source.whole.dtype == dtype
-    rows, weights, missing, n_rows = Rows(dtype, choice.memory // 4), [], np.zeros(len(wanted), dtype=int), 0
-    n_missing = 0
+    whole = source.whole
+    is_fit = whole is not None and whole.dtype == dtype and order == list(range(whole.shape[1])) and len(whole)
+    if is_fit and all(_is_finite(piece) for piece in source.pieces(order)):
+        assert whole is not None
+        return Loaded(source.name, columns, whole, None)
+    rows, weights = Rows(shown_name(source.name), dtype, choice.memory // 4), []
+    missing, n_missing, n_rows = np.zeros(len(wanted), dtype=int), 0, 0
     for piece in source.pieces(order):
         bad = _missing_rows(source, wanted, piece, n_rows)
         n_rows += len(piece)
         if bad is not None:
             n_missing += int(bad.sum())
             missing += np.isnan(piece).sum(axis=0)
-            in_place = False
-        if (n_missing and not choice.drop_missing) or (in_place and not choice.drop_missing):
-            continue
+        if n_missing and not choice.drop_missing:
+            continue  # to count the others
         kept = piece if bad is None else piece[~bad]
-        with reading(source.name, "a table"):
-            rows.add(kept[:, : len(columns)])
+        rows.add(kept[:, : len(columns)])
         if choice.weights is not None:
-            weights.append(kept[:, -1])
+            weights.append(kept[:, -1].copy())
     _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
-    points = source.whole if in_place else rows.whole(len(columns))
-    assert points is not None
-    return Loaded(source.name, columns, points, _normalised(source, choice.weights, weights))
+    return Loaded(source.name, columns, rows.whole(len(columns)), _normalised(source, choice.weights, weights))
 
 
 def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) -> Any:
     """Which rows of a piece have missing values, or None; infinite ones are refused."""
-    low, high = piece.min(initial=0), piece.max(initial=0)
-    if np.isfinite(low) and np.isfinite(high):
+    if _is_finite(piece):
         return None
-    infinite = np.argwhere(np.isinf(piece))
-    if len(infinite):
-        row, k = (int(i) for i in infinite[0])
+    infinite = np.isinf(piece)
+    if infinite.any():
+        row, k = (int(i) for i in np.argwhere(infinite)[0])
         raise FileError(
-            f"{shown_name(source.name)}: numbers must be finite; column {columns[k]!r} holds {piece[row, k]} in "
-            f"row {first + row + 1}."
+            f"{shown_name(source.name)}: numbers must be finite; column {columns[k]!r} holds {piece[row, k]} "
+            f"in row {first + row + 1}."
         )
     return np.isnan(piece).any(axis=1)
+
+
+def _is_finite(piece: Table) -> bool:
+    # Extremes are quicker than a look at every number, and NaN comes through.
+    return bool(np.isfinite(piece.min(initial=0)) and np.isfinite(piece.max(initial=0)))
 
 
 def _check_missing(
@@ -271,8 +275,8 @@ def _normalised(source: Source, column: str | None, pieces: list[Table]) -> Tabl
 class Rows:
     """Rows that come in pieces: kept in memory as far as a budget goes, and then in a file that nobody sees."""
 
-    def __init__(self, dtype: np.dtype[Any], budget: int) -> None:
-        self.dtype, self.budget = dtype, budget
+    def __init__(self, name: str, dtype: np.dtype[Any], budget: int) -> None:
+        self.name, self.dtype, self.budget = name, dtype, budget
         self.pieces: list[Table] = []
         self.file: IO[bytes] | None = None
         self.n_bytes = 0
@@ -296,20 +300,18 @@ class Rows:
         free = shutil.disk_usage(tempfile.gettempdir()).free
         if free < piece.nbytes + _SPARE_BYTES:
             raise FileError(
-                f"its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} bytes are left. "
-                "Choose --columns, raise --memory, or set TMPDIR to another disk."
+                f"{self.name}: its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} "
+                "bytes are left. Choose --columns, raise --memory, or set TMPDIR to another disk."
             )
-        self.file.write(memoryview(piece).cast("B"))
+        piece.tofile(self.file)
 
     def whole(self, n_columns: int) -> Table:
         """All rows: an array, or a map of the file."""
         if self.file is None:
             return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]
         self.file.flush()
-        return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.n_rows(n_columns), n_columns))
-
-    def n_rows(self, n_columns: int) -> int:
-        return self.n_bytes // (self.dtype.itemsize * n_columns)
+        n_rows = self.n_bytes // (self.dtype.itemsize * n_columns)
+        return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(n_rows, n_columns))
 
 
 def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
@@ -318,7 +320,7 @@ def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
     scaling = fit_scaling([t.points for t in tables], choice.scale)
     found = []
     for table in tables:
-        rows = Rows(table.points.dtype, choice.memory // 4)
+        rows = Rows(table.name, table.points.dtype, choice.memory // 4)
         for piece in _pieces(table.points):
             rows.add(scaling.apply(np.asarray(piece)))
         found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
@@ -329,6 +331,3 @@ def _pieces(points: Table) -> Iterator[Table]:
     step = max(1, PIECE_ITEMS // points.shape[1])
     for first in range(0, len(points), step):
         yield points[first : first + step]
-
-
-__all__ = ["Choice", "FileError", "Loaded", "first_line", "open_source", "read_tables"]

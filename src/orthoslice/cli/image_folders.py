@@ -27,8 +27,8 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None) -> Sour
         modes.add(mode)
         if resize is None and found != size:
             raise FileError(
-                f"{file}: images must be of one size; got {found[0]}x{found[1]} beside {size[0]}x{size[1]}. Pass "
-                "--resize WIDTHxHEIGHT."
+                f"{file}: images must be of one size; got {found[0]}x{found[1]} beside {size[0]}x{size[1]}. "
+                "Pass --resize WIDTHxHEIGHT."
             )
     grey = modes <= {"1", "L", "LA", "I", "I;16", "F"}
     channels = [""] if grey else [" red", " green", " blue"]
@@ -54,7 +54,9 @@ def _look(pil: Any, file: Path) -> tuple[tuple[int, int], str]:
 def _pixels(pil: Any, file: Path, size: tuple[int, int], grey: bool) -> Table:
     """The pixels of an image in a row, from 0 to 255 where it has 8 bits."""
     with reading(str(file), "an image"), pil.open(file) as image:
-        plain = image if grey and image.mode in ("L", "I", "I;16", "F") else image.convert("L" if grey else "RGB")
+        plain = (
+            image if grey and image.mode in ("L", "I", "I;16", "F") else image.convert("L" if grey else "RGB")
+        )
         if plain.size != size:
             plain = plain.convert("F").resize(size) if plain.mode.startswith("I") else plain.resize(size)
         return np.asarray(plain, dtype=np.float32).ravel()
