@@ -7,6 +7,7 @@ from orthoslice import control, datasets, directions, exact
 from orthoslice.all_pairs import Pairwise, pairwise
 from orthoslice.barycenters import barycenter
 from orthoslice.bounds import Bounds, wasserstein_bounds
+from orthoslice.comparing import Comparison, compare
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.descent import Descent
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bounds",
+    "Comparison",
     "Coupling",
     "Descent",
     "Estimate",
@@ -32,6 +34,7 @@ __all__ = [
     "TwoSampleResult",
     "UntrustedWarning",
     "barycenter",
+    "compare",
     "control",
     "datasets",
     "directions",
