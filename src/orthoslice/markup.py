@@ -23,6 +23,21 @@ def shown(text: Any) -> str:
     return "".join(marked)
 
 
+def cut(text: str, most: int) -> str:
+    """Text of at most so many letters, the middle left out where there are more.
+
+    Examples
+    --------
+    >>> cut("a_name_that_goes_on", 9)
+    'a_nam…_on'
+    """
+    text = shown(text)
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    return f"{text[: most - 1 - tail]}\u2026{text[len(text) - tail :]}"
+
+
 def escaped(text: Any) -> str:
     """Text as HTML that shows it, wherever it stands: between tags or in quotes.
 

@@ -21,7 +21,7 @@ from orthoslice import pictures as _pictures
 from orthoslice.bounds import Bounds as _Bounds
 from orthoslice.explanation import Explanation as _Explanation
 from orthoslice.inference import TwoSampleResult as _TwoSampleResult
-from orthoslice.markup import shown as _shown
+from orthoslice.markup import cut as _cut
 from orthoslice.result import Estimate as _Estimate
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _COLOURS = {"found": "#0072B2", "against": "#D55E00", "quiet": "#808080"}
 # The height of a row, and of a line of the key.
 _ROW_INCHES, _KEY_POINTS = 0.45, 15
 
-_LONGEST_NAME, _LONGEST_LINE = 48, 42
+_LONGEST_LABEL, _LONGEST_LINE, _MOST_LINES = 60, 42, 3
 
 
 def directions(estimate: _Estimate, *, unit: str = _pictures.UNIT, ax: Axes | None = None) -> Axes:
@@ -231,7 +231,7 @@ def _draw(picture: _pictures.Picture, ax: Axes | None) -> Axes:
     labels = ax.get_legend_handles_labels()[1]
     if labels:
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
-    title = textwrap.fill(_plain(picture.title), _LONGEST_LINE)
+    title = textwrap.fill(_plain(picture.title, _MOST_LINES * _LONGEST_LINE), _LONGEST_LINE)
     ax.set_title(title, loc="left", pad=8 + _KEY_POINTS * len(labels))
     ax.set_xlabel(_plain(picture.x.label))
     ax.set_xlim(picture.x.low, picture.x.high)
@@ -284,9 +284,6 @@ def _draw_mark(ax: Axes, mark: _pictures.Mark) -> None:
             ax.axvline(mark.at, color=colour, lw=2, label=label)
 
 
-def _plain(text: str) -> str:
-    """Names that others gave, as they are: a dollar sign begins no formula, and a long one is cut."""
-    text = _shown(text)
-    if len(text) > 2 * _LONGEST_NAME:
-        text = f"{text[:_LONGEST_NAME]}\u2026{text[-_LONGEST_NAME // 2 :]}"
-    return text.replace("$", r"\$")
+def _plain(text: str, most: int = _LONGEST_LABEL) -> str:
+    """Names that others gave, as they are: long ones are cut, and a dollar sign begins no formula."""
+    return _cut(text, most).replace("$", r"\$")

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
+from orthoslice.markup import escaped
 from orthoslice.result import Estimate, UntrustedWarning
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ _SURE, _LIKELY, _OPEN = 0.01, 0.05, 0.2
 _MANY_ROWS = 2000
 
 _SHOWN_FEATURES = 5
+
+# The questions of sections that the report has pictures for.
+ABOUT_CHANCE = "Are they different?"
+ABOUT_DISTANCE = "How far apart are they?"
+ABOUT_COLUMNS = "In which columns do they differ?"
 
 _SCALED = "pass `*osl.scaled([x, y])`"
 
@@ -55,6 +61,16 @@ def told(found: Comparison) -> str:
     return "\n".join(lines)
 
 
+def told_html(found: Comparison) -> str:
+    """The same for notebooks."""
+    parts = []
+    for question, answer, details in tell(found):
+        head = " ".join(part for part in (question, answer) if part)
+        lines = "".join(f"<li>{escaped(line)}</li>" for line in details)
+        parts.append(f"<p><strong>{escaped(head)}</strong></p>" + (f"<ul>{lines}</ul>" if lines else ""))
+    return f'<div class="orthoslice">{"".join(parts)}</div>'
+
+
 def _tables(found: Comparison) -> Section:
     (a, b), dim = found.names, len(found.features)
     columns = f"{dim} columns" if dim > 1 else f"1 column, {found.features[0]}"
@@ -79,7 +95,7 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
     if p > _LIKELY:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
-    return Section("Are they different?", answer, tuple(lines))
+    return Section(ABOUT_CHANCE, answer, tuple(lines))
 
 
 def _distance(found: Comparison) -> Section:
@@ -101,7 +117,7 @@ def _distance(found: Comparison) -> Section:
     lines.append(f"Two rows of {a} picked at random are typically {number(found.typical_gap)} apart.")
     if found.sliced is not None:
         lines.append(_sliced(found))
-    return Section("How far apart are they?", answer, tuple(lines))
+    return Section(ABOUT_DISTANCE, answer, tuple(lines))
 
 
 def _sliced(found: Comparison) -> str:
@@ -111,8 +127,8 @@ def _sliced(found: Comparison) -> str:
     error = "" if math.isnan(low) else f", 95% interval {number(low, 4)} to {number(high, 4)}"
     distance = number(float(est.distance), 4)
     return (
-        f"Looked at from one side only, they are {distance} apart, on average over all sides (sliced Wasserstein "
-        f"distance SW_{found.p:g}{error})."
+        f"Looked at from one side only, they are {distance} apart, on average over all sides (sliced "
+        f"Wasserstein distance SW_{found.p:g}{error})."
     )
 
 
@@ -145,20 +161,20 @@ def _features(found: Comparison) -> Section:
     assert told is not None
     shown = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
     if not shown:
-        return Section("In which columns do they differ?", "In none: both hold the same rows.", ())
+        return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
     by_chance = found.test is not None and found.test.pvalue > _LIKELY
     answer = "These differ most, though it may be by chance:" if by_chance else "These differ most:"
     width = max(len(str(f.name)) for f in shown)
-    lines = [f"{f.name!s:{width}}  {f.share:4.0%}  {_change(f, found.names[1])}" for f in shown]
+    lines = [f"{f.name!s:{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in shown]
     left = len(told.features) - len(shown)
     if left:
         rest = sum(f.share for f in told.features[len(shown) :])
         lines.append(f"the {left} others: {rest:.0%} together" if left > 1 else f"the other one: {rest:.0%}")
     lines.append("(Percentages are parts of the difference, each column looked at alone.)")
-    return Section("In which columns do they differ?", answer, tuple(lines))
+    return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
 
-def _change(feature: Feature, name: str) -> str:
+def change_in_words(feature: Feature, name: str) -> str:
     return feature.change.replace(" in y:", f" in {name}:")
 
 
@@ -170,8 +186,8 @@ def _notes(found: Comparison, scale_hint: str) -> tuple[str, ...]:
         n, m = len(found.sample_x), len(found.sample_y)
         rows = f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"
         notes.append(
-            f"All rows count in the sliced distance. The rest, the certain bounds too, is about {rows} chosen at "
-            "random."
+            f"All rows count in the sliced distance. The rest, the certain bounds too, is about {rows} chosen "
+            "at random."
         )
     if found.x_weights is not None or found.y_weights is not None:
         notes.append(
