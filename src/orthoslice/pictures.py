@@ -129,7 +129,7 @@ def picture_directions(estimate: Estimate, *, unit: str = UNIT) -> Picture:
     lengths = _floats(estimate._scaled(root(scores, estimate.p)))
     name, value, limits = f"{estimate.name}_{estimate.p:g}", _distance_of(estimate), estimate._told_interval()
     bars = _histogram(lengths, value, "directions")
-    along = "along a direction" if estimate.name == "SW" else "of the coupling a direction induces"
+    along = "along a direction" if estimate.name == "SW" else "by the coupling of a direction"
     sure = "" if limits is None else f" (95% interval {limits[0]:.4g} to {limits[1]:.4g})"
     return Picture(
         title="Distance direction by direction",
@@ -198,7 +198,7 @@ def picture_features(explanation: Explanation, *, n_shown: int = 10) -> Picture:
     listed = ", ".join(f"{name} {end}" for name, end in zip(names, ends, strict=True))
     return Picture(
         title="Which features differ",
-        x=Axis("part of the difference, each feature alone (%)", 0, 100 * max(1e-3, *shares, 0) * 1.12),
+        x=Axis("part of the difference (%)", 0, 100 * max(1e-3, *shares, 0) * 1.12),
         y=Axis("feature", 0, len(names), tuple(names)),
         marks=(
             Rows(0, 100 * np.array(shares[:many]), ends[:many]),
@@ -213,7 +213,7 @@ def picture_bounds(
 ) -> Picture:
     """Where the Wasserstein distance must lie, with the estimates below and above it where they are given."""
     name = f"W_{bounds.p:g}"
-    names = [f"{name}, certainly in here: {bounds.lower:.4g} to {bounds.upper:.4g}"]
+    names = [f"{name}, for certain: {bounds.lower:.4g} to {bounds.upper:.4g}"]
     spans: list[tuple[float, float, float | None]] = [(bounds.lower, bounds.upper, None)]
     told = [f"{name} lies between {bounds.lower:.4g} and {bounds.upper:.4g} for certain."]
     for estimate, place in ((sliced, 0), (projected, len(names) + (sliced is not None))):

@@ -33,9 +33,9 @@ __all__ = ["bounds", "convergence", "directions", "features", "null", "quantiles
 _COLOURS = {"found": "#0072B2", "against": "#D55E00", "quiet": "#808080"}
 
 # The height of a row, and of a line of the key.
-_ROW_INCHES, _KEY_POINTS = 0.45, 15
+_ROW_INCHES, _KEY_POINTS = 0.45, 17
 
-_LONGEST_LABEL, _LONGEST_LINE, _MOST_LINES = 60, 42, 3
+_LONGEST_LABEL, _LONGEST_NAME, _LONGEST_TITLE, _TITLE_LINE = 60, 42, 200, 34
 
 
 def directions(estimate: _Estimate, *, unit: str = _pictures.UNIT, ax: Axes | None = None) -> Axes:
@@ -231,13 +231,14 @@ def _draw(picture: _pictures.Picture, ax: Axes | None) -> Axes:
     labels = ax.get_legend_handles_labels()[1]
     if labels:
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
-    title = textwrap.fill(_plain(picture.title, _MOST_LINES * _LONGEST_LINE), _LONGEST_LINE)
+    title = _plain(picture.title, _LONGEST_TITLE)
+    title = textwrap.fill(title, _TITLE_LINE, max_lines=3, placeholder=" \u2026")
     ax.set_title(title, loc="left", pad=8 + _KEY_POINTS * len(labels))
     ax.set_xlabel(_plain(picture.x.label))
     ax.set_xlim(picture.x.low, picture.x.high)
     ax.spines[["top", "right"]].set_visible(False)
     if picture.y.names:
-        ax.set_yticks(range(len(picture.y.names)), [_plain(name) for name in picture.y.names])
+        ax.set_yticks(range(len(picture.y.names)), [_plain(name, _LONGEST_NAME) for name in picture.y.names])
         ax.set_ylim(len(picture.y.names) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
