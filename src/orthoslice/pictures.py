@@ -30,6 +30,9 @@ _MOST_BINS, _FEWEST_BINS = 40, 8
 _MOST_QUANTILES = 99
 _MOST_LOOKS = 200
 
+# Numbers closer than this part of them are drawn as one.
+_SAME = 1e-6
+
 
 class Bars(NamedTuple):
     """A histogram: `counts (bins,)` between `edges (bins + 1,)`."""
@@ -352,8 +355,8 @@ def _distance_of(estimate: Estimate) -> float:
 def _histogram(values: Table, beside: float, label: str) -> Bars:
     """Counts in bins of the width of Freedman and Diaconis, within reason."""
     low, high = float(values.min()), float(values.max())
-    if high - low <= 1e-9 * max(abs(high), abs(beside)):
-        # All the same: one bar that can be seen.
+    if high - low <= _SAME * max(abs(high), abs(beside)):
+        # One bar that can be seen.
         half = 0.02 * (max(abs(high), abs(beside)) or 1.0)
         return Bars(np.array([low - half, low + half]), np.array([len(values)]), label)
     quarter, three = np.quantile(values, [0.25, 0.75])
@@ -366,7 +369,9 @@ def _histogram(values: Table, beside: float, label: str) -> Bars:
 def _ends(values: Table, *others: float) -> tuple[float, float]:
     """A range that holds all these numbers, with some room; never below 0 where they are not."""
     low, high = min(float(values.min()), *others, math.inf), max(float(values.max()), *others, -math.inf)
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    # What differs by rounding only is one number.
+    room = 0.05 * (high - low if high - low > _SAME * size else size) or 1.0
     return (max(0.0, low - room) if low >= 0 else low - room), high + room
 
 

@@ -255,7 +255,7 @@ def _new_axes(picture: _pictures.Picture) -> Axes:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("`osl.plot` draws with matplotlib: pip install 'orthoslice[plot]'.") from error
-    height = 5.4 if picture.is_square else 4.0
+    height = 5.9 if picture.is_square else 4.0
     if picture.y.names:
         height = 1.2 + _ROW_INCHES * len(picture.y.names)
     _, ax = plt.subplots(figsize=(4.8 if picture.is_square else 6.4, height), layout="constrained")
