@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import html.parser
 import io
+import itertools
 import re
 import shlex
 from contextlib import redirect_stdout
@@ -143,7 +144,7 @@ def test_headings_and_landmarks_are_in_order(page):
     levels = [int(tag[1]) for tag, _ in outline.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(b <= a + 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
     assert [len(outline.all(tag)) for tag in ("header", "main", "title")] == [1, 1, 1]
     assert all("scope" in attributes for attributes in outline.all("th"))
 
@@ -278,7 +279,8 @@ TEXTS_THAT_TOUCH = """
                                       b.top < edge.top - 1 || b.bottom > edge.bottom + 1).map(([t]) => [k, t]);
   // Boxes of letters have room above and below, which may be shared.
   const touch = (a, b) => a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom;
-  const pairs = texts.flatMap(([t, a], i) => texts.slice(0, i).filter(([, b]) => touch(a, b)).map(([u]) => [k, t, u]));
+  const pairs = texts.flatMap(([t, a], i) =>
+    texts.slice(0, i).filter(([, b]) => touch(a, b)).map(([u]) => [k, t, u]));
   return [...out, ...pairs];
 })
 """
@@ -299,7 +301,8 @@ LEAST_CONTRAST = """
     const [a, b] = [light(rgb(getComputedStyle(node)[property])), light(behind(node))];
     return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
   };
-  const least = (selector, property) => Math.min(...[...document.querySelectorAll(selector)].map(n => ratio(n, property)));
+  const all = selector => [...document.querySelectorAll(selector)];
+  const least = (selector, property) => Math.min(...all(selector).map(n => ratio(n, property)));
   return {
     words: least('h1, h2, h3, p, li, th, td, caption, code', 'color'),
     labels: least('figure text', 'fill'),
