@@ -29,6 +29,8 @@ PARTS = ("sliced", "test", "bounds", "shuffled_move", "projected", "explanation"
 
 DEFAULT_ROWS = 5_000
 
+UNITS = "in units of the data"
+
 # Copies of a sample in float64 that matching, testing and explaining hold at their peak.
 _COPIES = 8
 
@@ -114,16 +116,16 @@ class Plan:
     y: Cloud
     sample: tuple[Cloud, Cloud]
     p: float | None
-    units: str
     seed: int
-    directions: Any
-    n_directions: int | None
-    rtol: float | None
-    n_permutations: int
     max_rows: int
     memory: int | str
-    workers: int | None
-    progress: bool
+    units: str = UNITS
+    directions: Any = "auto"
+    n_directions: int | None = None
+    rtol: float | None = None
+    n_permutations: int = 999
+    workers: int | None = None
+    progress: bool = False
 
     @property
     def power(self) -> float:
@@ -214,7 +216,7 @@ def compare(
     *,
     names: tuple[str, str] = ("x", "y"),
     features: Sequence[Hashable] | None = None,
-    units: str = "in units of the data",
+    units: str = UNITS,
     x_weights: Any = None,
     y_weights: Any = None,
     directions: Any = "auto",
@@ -298,15 +300,15 @@ def compare(
 def plan_comparison(
     x: Any,
     y: Any,
-    p: float | None,
+    p: float | None = None,
     *,
-    features: Sequence[Hashable] | None,
-    x_weights: Any,
-    y_weights: Any,
-    max_rows: int,
-    rng: RNG,
-    memory: int | str,
-    names: tuple[str, str],
+    names: tuple[str, str] = ("x", "y"),
+    features: Sequence[Hashable] | None = None,
+    x_weights: Any = None,
+    y_weights: Any = None,
+    max_rows: int = DEFAULT_ROWS,
+    rng: RNG = None,
+    memory: int | str = "256MB",
     **options: Any,
 ) -> Plan:
     """Check what :func:`compare` was given, and choose the rows that the slower parts look at."""

@@ -43,10 +43,11 @@ def tell(found: Comparison, scale_hint: str = _SCALED) -> list[Section]:
     sections = [_tables(found)]
     if found.test is not None:
         sections.append(_chance(found, found.test))
-    sections.append(_distance(found))
+    if found.sliced is not None or found.bounds is not None:
+        sections.append(_distance(found))
     if found.explanation is not None:
         sections.append(_features(found))
-    notes = _notes(found, scale_hint)
+    notes = notes_of(found, scale_hint)
     if notes:
         sections.append(Section("Good to know", "", notes))
     return sections
@@ -178,17 +179,17 @@ def change_in_words(feature: Feature, name: str) -> str:
     return feature.change.replace(" in y:", f" in {name}:")
 
 
-def _notes(found: Comparison, scale_hint: str) -> tuple[str, ...]:
+def notes_of(found: Comparison, scale_hint: str = _SCALED) -> tuple[str, ...]:
+    """What to keep in mind."""
     notes = []
     if found.explanation is not None:
         notes += [note.replace(_SCALED, scale_hint) for note in found.explanation.notes]
     if found.is_sampled:
         n, m = len(found.sample_x), len(found.sample_y)
         rows = f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"
-        notes.append(
-            f"All rows count in the sliced distance. The rest, the certain bounds too, is about {rows} chosen "
-            "at random."
-        )
+        alone = "All is" if found.sliced is None else "All rows count in the sliced distance. The rest is"
+        certain = ", and so are the certain bounds" if found.bounds is not None else ""
+        notes.append(f"{alone} about {rows} chosen at random{certain}.")
     if found.x_weights is not None or found.y_weights is not None:
         notes.append(
             "Whether it may be chance cannot be told of rows with weights: those of different weight cannot be "

@@ -1,0 +1,333 @@
+"""Tables from files: opened by their suffix, columns matched by name, rows gathered within a budget."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
+from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_text, open_tsv, spooled
+from orthoslice.cli.image_folders import open_images
+from orthoslice.cli.sources import (
+    PIECE_ITEMS,
+    STANDARD_INPUT,
+    FileError,
+    Source,
+    reading,
+    shown_name,
+    split,
+)
+from orthoslice.frames import listed
+from orthoslice.labels import Table
+from orthoslice.scaling import fit_scaling
+
+# Room that is left on the disk when rows are put aside there.
+_SPARE_BYTES = 1 << 28
+
+_READERS: dict[str, Callable[[str, Path, str | None, int], Source]] = {
+    ".csv": open_csv,
+    ".tsv": open_tsv,
+    ".npy": open_array,
+    ".npz": open_archive,
+    ".parquet": open_parquet,
+    ".feather": open_feather,
+    ".h5ad": open_h5ad,
+    ".zarr": open_zarr,
+}
+
+# Those that may hold several tables.
+_WITH_KEYS = (".npz", ".h5ad", ".zarr")
+
+
+class Choice(NamedTuple):
+    """What is wanted of the files."""
+
+    columns: list[str] | None = None
+    weights: str | None = None
+    drop_missing: bool = False
+    scale: str | None = None
+    """None, "standard" or "whiten"."""
+    resize: tuple[int, int] | None = None
+    """Width and height of images."""
+    memory: int = 10**9
+    """Bytes. A table may take a quarter of them; a larger one is read from its file, or put in one."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The rows of a file that count, as numbers."""
+
+    name: str
+    columns: list[str]
+    points: Table
+    """`(rows, columns)`, an array or a memory map."""
+    weights: Table | None
+    """One a row, with sum 1."""
+
+
+def read_tables(names: Sequence[str], choice: Choice, say: Callable[[str], None]) -> list[Loaded]:
+    """Read files as tables with the same columns; `say` is told what was left out.
+
+    Raises
+    ------
+    FileError
+        In one line, whatever is wrong with a file.
+    """
+    if names.count(STANDARD_INPUT) > 1:
+        raise FileError("Only one of the tables can come from standard input (-).")
+    sources = [open_source(name, choice.memory, choice.resize) for name in names]
+    for source in sources:
+        for note in source.notes:
+            say(note)
+    chosen = _match_columns(sources, choice, say)
+    dtype = _common_dtype(sources)
+    loaded = []
+    for source, columns in zip(sources, chosen, strict=True):
+        loaded.append(_gather(source, columns, dtype, choice, say))
+    # Columns of arrays are called as those of the first file that has names.
+    named = next((k for k, s in enumerate(sources) if s.named), 0)
+    shown = loaded[named].columns
+    loaded = [Loaded(t.name, shown, t.points, t.weights) for t in loaded]
+    return loaded if choice.scale is None else _scaled(loaded, choice)
+
+
+def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -> Source:
+    """Open a file by what its name ends with, a folder of images, or standard input (`-`).
+
+    `FILE::KEY` is an array inside a file. Whatever is wrong with a file is a :class:`FileError` of one line.
+    """
+    if name == STANDARD_INPUT:
+        with reading(name, "CSV"):
+            return open_text(name, spooled(sys.stdin.buffer), ",")
+    path, key = split(name)
+    kind = path.suffix.lower()
+    with reading(name, f"a {kind} file" if kind in _READERS else "images"):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode) and kind != ".zarr":
+            return open_images(name, path, resize)
+        if kind not in _READERS:
+            raise FileError(
+                f"{name}: must end with one of {', '.join(_READERS)}, be a folder of images, or - for CSV from "
+                "standard input."
+            )
+        if key is not None and kind not in _WITH_KEYS:
+            raise FileError(f"{name}: a {kind} file holds one table; leave ::{key} out.")
+        return _READERS[kind](name, path, key, memory)
+
+
+def _match_columns(sources: list[Source], choice: Choice, say: Callable[[str], None]) -> list[list[str]]:
+    """The columns of every file, in one order."""
+    for source in sources:
+        twice = [c for c in dict.fromkeys(source.columns) if source.columns.count(c) > 1]
+        if twice:
+            raise FileError(
+                f"{shown_name(source.name)}: every column needs a name of its own; {listed(twice)} twice."
+            )
+        if choice.weights is not None:
+            _check_there(source, [choice.weights], "--weights")
+    if choice.columns is not None:
+        for source in sources:
+            _check_there(source, choice.columns, "--columns")
+        return [choice.columns for _ in sources]
+    skipped = dict.fromkeys(c for s in sources for c in s.skipped)
+    for source in sources:
+        for column, what in source.skipped.items():
+            say(f"{shown_name(source.name)}: column {column!r} is left out: it holds {what}.")
+    kept = [[c for c in s.columns if c not in skipped and c != choice.weights] for s in sources]
+    for source, columns in zip(sources, kept, strict=True):
+        if not columns:
+            raise FileError(f"{shown_name(source.name)}: has no column of numbers.")
+    _check_agree(sources, kept)
+    named = [k for k, s in enumerate(sources) if s.named]
+    order = kept[named[0]] if named else kept[0]
+    if named and len(named) < len(sources):
+        say("Columns are matched by position, since not all of the files name them.")
+    return [order if s.named else columns for s, columns in zip(sources, kept, strict=True)]
+
+
+def _check_there(source: Source, columns: list[str], option: str) -> None:
+    shown = shown_name(source.name)
+    missing = [c for c in columns if c not in source.columns]
+    if missing:
+        raise FileError(f"{shown}: {option} names {listed(missing)}; it has {listed(source.columns)}.")
+    for column in columns:
+        if column in source.skipped:
+            raise FileError(f"{shown}: column {column!r} must hold numbers; it holds {source.skipped[column]}.")
+
+
+def _check_agree(sources: list[Source], kept: list[list[str]]) -> None:
+    """Raise unless all files have the same columns, by name where they have names, or as many."""
+    first, columns = sources[0], kept[0]
+    for source, others in zip(sources[1:], kept[1:], strict=True):
+        a, b = shown_name(first.name), shown_name(source.name)
+        if first.named and source.named:
+            only = [[c for c in p if c not in q] for p, q in ((columns, others), (others, columns))]
+            if any(only):
+                told = " and ".join(f"only {n} has {listed(o)}" for n, o in zip((a, b), only, strict=True) if o)
+                raise FileError(f"The files must have the same columns; {told}. Choose some with --columns.")
+        elif len(columns) != len(others):
+            raise FileError(
+                f"The files must have as many columns; {a} has {len(columns)} and {b} has {len(others)}. "
+                "Choose some with --columns."
+            )
+
+
+def _common_dtype(sources: list[Source]) -> np.dtype[Any]:
+    """float32 where all tables are so, and float64 elsewhere."""
+    small = all(s.whole is not None and s.whole.dtype.kind == "f" and s.whole.itemsize <= 4 for s in sources)
+    return np.dtype(np.float32 if small else np.float64)
+
+
+def _gather(
+    source: Source, columns: list[str], dtype: np.dtype[Any], choice: Choice, say: Callable[[str], None]
+) -> Loaded:
+    """The rows of a file: where it lies if nothing has to be changed, or else in memory or put aside."""
+    wanted = columns if choice.weights is None else [*columns, choice.weights]
+    place = {column: k for k, column in enumerate(source.columns)}
+    order = [place[column] for column in wanted]
+    whole = source.whole
+    is_fit = whole is not None and whole.dtype == dtype and order == list(range(whole.shape[1])) and len(whole)
+    if is_fit and all(_is_finite(piece) for piece in source.pieces(order)):
+        assert whole is not None
+        return Loaded(source.name, columns, whole, None)
+    rows, weights = Rows(shown_name(source.name), dtype, choice.memory // 4), []
+    missing, n_missing, n_rows = np.zeros(len(wanted), dtype=int), 0, 0
+    for piece in source.pieces(order):
+        bad = _missing_rows(source, wanted, piece, n_rows)
+        n_rows += len(piece)
+        if bad is not None:
+            n_missing += int(bad.sum())
+            missing += np.isnan(piece).sum(axis=0)
+        if n_missing and not choice.drop_missing:
+            continue  # to count the others
+        kept = piece if bad is None else piece[~bad]
+        rows.add(kept[:, : len(columns)])
+        if choice.weights is not None:
+            weights.append(kept[:, -1].copy())
+    _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
+    return Loaded(source.name, columns, rows.whole(len(columns)), _normalised(source, choice.weights, weights))
+
+
+def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) -> Any:
+    """Which rows of a piece have missing values, or None; infinite ones are refused."""
+    if _is_finite(piece):
+        return None
+    infinite = np.isinf(piece)
+    if infinite.any():
+        row, k = (int(i) for i in np.argwhere(infinite)[0])
+        raise FileError(
+            f"{shown_name(source.name)}: numbers must be finite; column {columns[k]!r} holds {piece[row, k]} "
+            f"in row {first + row + 1}."
+        )
+    return np.isnan(piece).any(axis=1)
+
+
+def _is_finite(piece: Table) -> bool:
+    # Extremes are quicker than a look at every number, and NaN comes through.
+    return bool(np.isfinite(piece.min(initial=0)) and np.isfinite(piece.max(initial=0)))
+
+
+def _check_missing(
+    source: Source,
+    columns: list[str],
+    missing: Table,
+    counts: tuple[int, int],
+    choice: Choice,
+    say: Callable[[str], None],
+) -> None:
+    n_missing, n_rows = counts
+    shown = shown_name(source.name)
+    if n_rows == 0:
+        raise FileError(f"{shown}: holds no rows.")
+    if n_missing == 0:
+        return
+    where = [f"{c!r} ({k:,})" for c, k in zip(columns, missing.tolist(), strict=True) if k]
+    told = f"{n_missing:,} of {n_rows:,} rows have missing values, in {', '.join(where[:8])}"
+    told += "" if len(where) <= 8 else f" and {len(where) - 8} more columns"
+    if not choice.drop_missing:
+        raise FileError(f"{shown}: {told}. Leave those rows out with --drop-missing, or choose --columns.")
+    if n_missing == n_rows:
+        raise FileError(f"{shown}: no row is without missing values; {told}.")
+    say(f"{shown}: {told}; they are left out.")
+
+
+def _normalised(source: Source, column: str | None, pieces: list[Table]) -> Table | None:
+    """Weights with sum 1."""
+    if column is None:
+        return None
+    weights = np.concatenate(pieces).astype(np.float64)
+    if not (weights.min() >= 0 and weights.sum() > 0):
+        raise FileError(
+            f"{shown_name(source.name)}: weights must not be negative, nor all 0; column {column!r} goes from "
+            f"{weights.min():g} to {weights.max():g}."
+        )
+    return np.asarray(weights / weights.sum())
+
+
+class Rows:
+    """Rows that come in pieces: kept in memory as far as a budget goes, and then in a file that nobody sees."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any], budget: int) -> None:
+        self.name, self.dtype, self.budget = name, dtype, budget
+        self.pieces: list[Table] = []
+        self.file: IO[bytes] | None = None
+        self.n_bytes = 0
+
+    def add(self, piece: Table) -> None:
+        piece = np.ascontiguousarray(piece, dtype=self.dtype)
+        self.n_bytes += piece.nbytes
+        if self.file is None and self.n_bytes > self.budget:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the map of it)
+            for kept in self.pieces:
+                self._write(kept)
+            self.pieces = []
+        if self.file is None:
+            # A view would keep all columns of the piece alive.
+            self.pieces.append(piece.copy() if piece.base is not None else piece)
+        else:
+            self._write(piece)
+
+    def _write(self, piece: Table) -> None:
+        assert self.file is not None
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if free < piece.nbytes + _SPARE_BYTES:
+            raise FileError(
+                f"{self.name}: its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} "
+                "bytes are left. Choose --columns, raise --memory, or set TMPDIR to another disk."
+            )
+        piece.tofile(self.file)
+
+    def whole(self, n_columns: int) -> Table:
+        """All rows: an array, or a map of the file."""
+        if self.file is None:
+            return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]
+        self.file.flush()
+        n_rows = self.n_bytes // (self.dtype.itemsize * n_columns)
+        return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(n_rows, n_columns))
+
+
+def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
+    """All tables in common units, a piece at a time."""
+    assert choice.scale is not None
+    scaling = fit_scaling([t.points for t in tables], choice.scale)
+    found = []
+    for table in tables:
+        rows = Rows(table.name, table.points.dtype, choice.memory // 4)
+        for piece in _pieces(table.points):
+            rows.add(scaling.apply(np.asarray(piece)))
+        found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
+    return found
+
+
+def _pieces(points: Table) -> Iterator[Table]:
+    step = max(1, PIECE_ITEMS // points.shape[1])
+    for first in range(0, len(points), step):
+        yield points[first : first + step]
