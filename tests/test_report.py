@@ -186,6 +186,37 @@ def test_the_python_of_the_report_repeats_it(tmp_path, monkeypatch):
         assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
 
 
+def test_the_command_of_the_report_repeats_it(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from orthoslice.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    for name, table in zip(("a b.csv", "<c>.csv"), tables(), strict=True):
+        pd.DataFrame(table, columns=COLUMNS).assign(label="text").to_csv(name, index=False)
+    words = ["report", "a b.csv", "<c>.csv", "--standardize", "--n-permutations", "19", "-o", "it.html"]
+    pages = []
+    for _ in range(2):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        pages.append((tmp_path / "it.html").read_text(encoding="utf-8"))
+        (code, _) = re.findall("<pre><code>(.*?)</code></pre>", pages[-1], re.DOTALL)
+        program, *words = shlex.split(html.unescape(code))
+        assert program == "orthoslice"
+    assert pages[0] == pages[1]
+    assert "--standardize" in words
+    assert "--whiten" not in words
+    assert "column &#x27;label&#x27; is left out" in pages[0]  # what was said of the files
+    assert "standard deviations" in pages[0]
+
+
+def test_how_to_scale_is_told_in_the_words_of_the_caller():
+    x, y = (table * [1, 1, 1000] for table in tables())
+    found = osl.compare(x, y, n_permutations=9, rng=0)
+    assert "pass `*osl.scaled([x, y])`" in render_report(found)
+    assert "add --standardize" in render_report(found, scale_hint="add --standardize")
+
+
 def test_parts_that_are_missing_are_left_out(found):
     only = dataclasses.replace(found, test=None, bounds=None, projected=None, explanation=None)
     assert len(Outline(render_report(only)).all("figure")) == 2

@@ -27,7 +27,7 @@ ABOUT_CHANCE = "Are they different?"
 ABOUT_DISTANCE = "How far apart are they?"
 ABOUT_COLUMNS = "In which columns do they differ?"
 
-_SCALED = "pass `*osl.scaled([x, y])`"
+SCALED = "pass `*osl.scaled([x, y])`"
 
 
 class Section(NamedTuple):
@@ -38,7 +38,7 @@ class Section(NamedTuple):
     lines: tuple[str, ...]
 
 
-def tell(found: Comparison, scale_hint: str = _SCALED) -> list[Section]:
+def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     """The sections of the text, of those parts that were worked out; `scale_hint` says how to scale."""
     sections = [_tables(found)]
     if found.test is not None:
@@ -179,11 +179,11 @@ def change_in_words(feature: Feature, name: str) -> str:
     return feature.change.replace(" in y:", f" in {name}:")
 
 
-def notes_of(found: Comparison, scale_hint: str = _SCALED) -> tuple[str, ...]:
+def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     """What to keep in mind."""
     notes = []
     if found.explanation is not None:
-        notes += [note.replace(_SCALED, scale_hint) for note in found.explanation.notes]
+        notes += [note.replace(SCALED, scale_hint) for note in found.explanation.notes]
     if found.is_sampled:
         n, m = len(found.sample_x), len(found.sample_y)
         rows = f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthoslice.reporting.page import render_page
+from orthoslice.telling import SCALED
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -17,7 +18,12 @@ __all__ = ["render_report", "write_report"]
 
 
 def write_report(
-    path: str | PathLike[str], comparison: Comparison, *, command: Sequence[str] | None = None
+    path: str | PathLike[str],
+    comparison: Comparison,
+    *,
+    command: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+    scale_hint: str = SCALED,
 ) -> None:
     """Write what a comparison found as a web page in one file, which needs neither network nor scripts.
 
@@ -29,6 +35,10 @@ def write_report(
         Of :func:`orthoslice.compare`.
     command
         How the command line was called, word by word, to be told in the report.
+    notes
+        What else to tell, such as what was left out when files were read.
+    scale_hint
+        How to ask for common units, in words that follow "if its units are not meant to count more".
 
     Examples
     --------
@@ -41,9 +51,16 @@ def write_report(
     ...     Path(folder, "report.html").read_text(encoding="utf-8").count("<figure>")
     7
     """
-    Path(path).write_text(render_report(comparison, command=command), encoding="utf-8")
+    page = render_report(comparison, command=command, notes=notes, scale_hint=scale_hint)
+    Path(path).write_text(page, encoding="utf-8")
 
 
-def render_report(comparison: Comparison, *, command: Sequence[str] | None = None) -> str:
+def render_report(
+    comparison: Comparison,
+    *,
+    command: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+    scale_hint: str = SCALED,
+) -> str:
     """The page of :func:`write_report` as text."""
-    return render_page(comparison, command)
+    return render_page(comparison, command, notes, scale_hint)

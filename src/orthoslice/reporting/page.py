@@ -41,12 +41,14 @@ class Figure(NamedTuple):
     caption: str
 
 
-def render_page(found: Comparison, command: Sequence[str] | None) -> str:
-    """The whole page; `command` is how the command line was called, where it was."""
+def render_page(found: Comparison, command: Sequence[str] | None, notes: Sequence[str], scale_hint: str) -> str:
+    """The whole page; see :func:`orthoslice.reporting.write_report`."""
     style = (files("orthoslice.reporting") / "style.css").read_text(encoding="utf-8")
     a, b = found.names
     title = f"{a} and {b}, compared"
-    first, *sections = tell(found)
+    first, *sections = tell(found, scale_hint)
+    if notes:
+        sections.append(Section("About the files", "", tuple(notes)))
     body = "".join(_section(section, found) for section in sections)
     # Nothing may be loaded, run or styled but this very style sheet, whatever names are made of.
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
