@@ -162,7 +162,8 @@ def picture_quantiles(
         direction = found.directions[0]
     title = "One direction"
     if isinstance(direction, DifferentDirection):
-        title, direction = sum_of(direction), direction.theta.tolist()
+        (name, *others), title = direction.loadings, sum_of(direction)
+        title, direction = title if others else str(name), direction.theta.tolist()
     clouds = [detached(cloud) for cloud in single_clouds(x, y, x_weights, y_weights)]
     row = check_direction(direction, clouds[0])
     theta = DenseDirections(namespace(row).astype(row, projection_dtype(clouds[0].points)))
@@ -215,10 +216,10 @@ def picture_bounds(
     bounds: Bounds, *, sliced: Estimate | None = None, projected: Estimate | None = None, unit: str = UNIT
 ) -> Picture:
     """Where the Wasserstein distance must lie, with the estimates below and above it where they are given."""
-    name = f"W_{bounds.p:g}"
-    names = [f"{name}, for certain: {bounds.lower:.4g} to {bounds.upper:.4g}"]
+    name, low, high = f"W_{bounds.p:g}", f"{bounds.lower:.4g}", f"{bounds.upper:.4g}"
+    names = [f"{name}, for certain: " + (low if low == high else f"{low} to {high}")]
     spans: list[tuple[float, float, float | None]] = [(bounds.lower, bounds.upper, None)]
-    told = [f"{name} lies between {bounds.lower:.4g} and {bounds.upper:.4g} for certain."]
+    told = [f"{name} lies between {low} and {high} for certain."]
     for estimate, place in ((sliced, 0), (projected, len(names) + (sliced is not None))):
         if estimate is None:
             continue
@@ -228,18 +229,17 @@ def picture_bounds(
             )
         value, limits = _distance_of(estimate), estimate._told_interval()
         kind = "sliced" if estimate.name == "SW" else "projected"
-        low, high = limits or (value, value)
-        sure = f", 95% interval {low:.4g} to {high:.4g}" if limits else ""
+        ends = limits or (value, value)
+        sure = f", 95% interval {ends[0]:.4g} to {ends[1]:.4g}" if limits else ""
         names.insert(place, f"{estimate.name}_{estimate.p:g}, {kind}: {value:.4g}")
-        spans.insert(place, (low, high, value))
+        spans.insert(place, (*ends, value))
         told.append(f"The {kind} distance is {value:.4g}{sure}.")
     return Picture(
         title="Where the distance lies",
         x=Axis(f"distance ({unit})", 0, 1.08 * (max(span[1] for span in spans) or 1.0)),
         y=Axis("", 0, len(names), tuple(names)),
         marks=tuple(
-            Span(row, low, high, at, "found" if at is None else "against")
-            for row, (low, high, at) in enumerate(spans)
+            Span(row, *span, "found" if span[2] is None else "against") for row, span in enumerate(spans)
         ),
         told=" ".join(told),
     )

@@ -103,7 +103,8 @@ def _on_distance(found: Comparison) -> Iterator[Figure]:
             "The sliced distance looks from one side at a time and is never larger; the projected one pairs "
             "rows as seen from one side and is never smaller.",
         )
-    if found.sliced is not None:
+    # Of one column there is one direction.
+    if found.sliced is not None and len(found.features) > 1:
         yield Figure(
             picture_directions(found.sliced, unit=unit),
             "Seen from one random side (a weighted sum of all columns), this is how far apart the tables are. "
@@ -129,11 +130,15 @@ def _sums_of_columns(found: Comparison) -> str:
     if told is None or told.distance == 0:
         return ""
     introduction = (
-        "Columns may differ together more than alone. Below are the weighted sums of columns along which the "
-        "tables were found to lie furthest apart. Each dot compares them at one rank, from the lowest values "
-        f"to the highest: on the dashed line they would be equal, above it {found.names[1]} is higher. These "
-        "sums were chosen to be different, so along them even two random halves of one table lie apart."
+        "Each dot compares the tables at one rank, from the lowest values to the highest: on the dashed line "
+        f"they would be equal, above it {found.names[1]} is higher."
     )
+    if len(found.features) > 1:
+        introduction = (
+            "Columns may differ together more than alone. Below are the weighted sums of columns along which "
+            f"the tables were found to lie furthest apart. {introduction} These sums were chosen to be "
+            "different, so along them even two random halves of one table lie apart."
+        )
     return f"<p>{escaped(introduction)}</p>\n{_figures(_along(found, told.directions))}"
 
 
@@ -148,7 +153,7 @@ def _along(found: Comparison, directions: Sequence[DifferentDirection]) -> Itera
             labels=found.names,
             unit=_unit(found),
         )
-        yield Figure(picture, f"The tables are {direction.distance:.3g} apart along this sum.")
+        yield Figure(picture, f"Here the tables are {direction.distance:.3g} apart.")
 
 
 def _figures(figures: Iterator[Figure]) -> str:
@@ -204,8 +209,9 @@ def _repeat(found: Comparison, command: Sequence[str] | None) -> str:
 
 def _computed(found: Comparison) -> Iterator[tuple[str, str]]:
     (a, b), dim = found.names, len(found.features)
-    yield a, f"{len(found.x):,} rows of {dim:,} columns"
-    yield b, f"{len(found.y):,} rows of {dim:,} columns"
+    columns = f"{dim:,} columns" if dim > 1 else "1 column"
+    yield a, f"{len(found.x):,} rows of {columns}"
+    yield b, f"{len(found.y):,} rows of {columns}"
     if found.is_sampled:
         rows = f"{len(found.sample_x):,} and {len(found.sample_y):,} rows"
         yield "Looked at", f"all rows for the sliced distance; {rows} at random for the rest"
