@@ -125,7 +125,10 @@ def _sliced(found: Comparison) -> str:
     est = found.sliced
     assert est is not None
     low, high = quiet_interval(est)
-    error = "" if math.isnan(low) else f", 95% interval {number(low, 4)} to {number(high, 4)}"
+    error = ""
+    if not math.isnan(low):
+        ends = number(low, 4), number(high, 4)
+        error = f", 95% interval {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ", right to these digits"
     distance = number(float(est.distance), 4)
     return (
         f"Looked at from one side only, they are {distance} apart, on average over all sides (sliced "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+import io
 import re
 import shutil
 import tempfile
@@ -17,35 +17,40 @@ import numpy as np
 from orthoslice.cli.sources import PIECE_ITEMS, FileError, Source, guarded, need, shown_name
 from orthoslice.labels import Table
 
-# As much of a text file as tells its delimiter and whether it has a header.
-_PEEKED_BYTES = 1 << 16
+# As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
+_BLOCK_BYTES = 1 << 20
 
 
 def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
-    return open_text(name, _seekable(path), ",")
+    return _open_delimited(name, path, ",")
 
 
 def open_tsv(name: str, path: Path, key: str | None, memory: int) -> Source:
-    return open_text(name, _seekable(path), "\t")
+    return _open_delimited(name, path, "\t")
 
 
-def _seekable(path: Path) -> IO[bytes]:
-    """A file that can be read twice; what comes through a pipe is put aside first."""
-    file = path.open("rb")
-    return file if file.seekable() else spooled(file)
+def _open_delimited(name: str, path: Path, delimiter: str) -> Source:
+    with path.open("rb") as file:
+        if not file.seekable():
+            return open_stream(name, file, delimiter)
+        start = file.read(_BLOCK_BYTES)
+    return _of_text(name, start, lambda: path.open("rb"), delimiter)
 
 
-def spooled(stream: IO[bytes]) -> IO[bytes]:
-    kept = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as its reader)
+def open_stream(name: str, stream: IO[bytes], delimiter: str = ",") -> Source:
+    """Text that comes through a pipe: put aside first, since it is looked at twice."""
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 (who reads it closes it)
     shutil.copyfileobj(stream, kept)
     kept.seek(0)
-    return kept
+    start = kept.read(_BLOCK_BYTES)
+    kept.seek(0)
+    return _of_text(name, start, lambda: kept, delimiter)
 
 
-def open_text(name: str, file: IO[bytes], delimiter: str) -> Source:
+def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter: str) -> Source:
+    """Text of which the first block is known, which tells delimiter, header and types of columns."""
     csv = need("pyarrow.csv", "data", "Reading text tables")
     shown = shown_name(name)
-    start = file.read(_PEEKED_BYTES)
     if not start.strip():
         raise FileError(f"{shown}: the file is empty.")
     if b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -54,28 +59,33 @@ def open_text(name: str, file: IO[bytes], delimiter: str) -> Source:
     if delimiter == "," and b"," not in line:
         delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
     bare = all(_is_number(cell) for cell in line.split(delimiter.encode()))
-    how = csv.ParseOptions(delimiter=delimiter)
-    reads = csv.ReadOptions(autogenerate_column_names=bare)
-
-    def opened(wanted: dict[str, Any] | None = None) -> Any:
-        file.seek(0)
-        # The reader closes what it is given.
-        stream = os.fdopen(os.dup(file.fileno()), "rb")
-        types = {} if wanted is None else {"include_columns": list(wanted), "column_types": wanted}
-        return csv.open_csv(stream, reads, how, csv.ConvertOptions(**types))
-
-    schema = opened().schema
-    # The first block tells the types. What was whole, or missing, there need not be so further on.
+    how = csv.ReadOptions(autogenerate_column_names=bare), csv.ParseOptions(delimiter=delimiter)
+    if len(start) == _BLOCK_BYTES:
+        start = start[: start.rfind(b"\n") + 1] or start
+    block = csv.read_csv(io.BytesIO(start), *how)
     pa = importlib.import_module("pyarrow")
-    source = _of_arrow(
-        name,
-        schema,
-        lambda chosen: opened({c: pa.float64() for c in chosen}),
-        names=[f"x{k}" for k in range(len(schema))] if bare else None,
-    )
+    # What is whole, or missing, in the first block need not be so further on.
+    types = {f.name: f.type if pa.types.is_boolean(f.type) else pa.float64() for f in block.schema}
+
+    def batches(wanted: list[str]) -> Iterator[Any]:
+        chosen = csv.ConvertOptions(include_columns=wanted, column_types={c: types[c] for c in wanted})
+        with opened() as file, csv.open_csv(file, *how, chosen) as reader:
+            yield from reader
+
+    source = _of_arrow(name, block.schema, batches, [f"x{k}" for k in range(len(types))] if bare else None)
+    for column, theirs in zip(source.columns, block.columns, strict=True):
+        if pa.types.is_integer(theirs.type) and _is_rounded(theirs):
+            source.skipped[column] = "integers above 2^53, which look like identifiers"
     if not bare:
         return source
     return replace(source, notes=(f"{shown}: there is no header, so that columns are called x0, x1, ...",))
+
+
+def _is_rounded(integers: Any) -> bool:
+    """Whether floating point would round some of these."""
+    found = importlib.import_module("pyarrow.compute").min_max(integers)
+    ends = [end for end in (found["min"].as_py(), found["max"].as_py()) if end is not None]
+    return any(abs(end) > 2**53 for end in ends)
 
 
 def _is_number(cell: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
-from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_text, open_tsv, spooled
+from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_stream, open_tsv
 from orthoslice.cli.image_folders import open_images
 from orthoslice.cli.sources import (
     PIECE_ITEMS,
@@ -106,7 +106,7 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
     """
     if name == STANDARD_INPUT:
         with reading(name, "CSV"):
-            return open_text(name, spooled(sys.stdin.buffer), ",")
+            return open_stream(name, sys.stdin.buffer)
     path, key = split(name)
     kind = path.suffix.lower()
     with reading(name, f"a {kind} file" if kind in _READERS else "images"):
@@ -309,7 +309,12 @@ class Rows:
         """All rows: an array, or a map of the file."""
         if self.file is None:
             return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]
-        self.file.flush()
+        with self.file:
+            self.file.flush()
+            # The map has a handle of its own.
+            return self._mapped(n_columns)
+
+    def _mapped(self, n_columns: int) -> Table:
         n_rows = self.n_bytes // (self.dtype.itemsize * n_columns)
         return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(n_rows, n_columns))
 

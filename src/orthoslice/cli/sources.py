@@ -33,7 +33,10 @@ class Source:
     name: str
     columns: list[str]
     pieces: Callable[[list[int]], Iterator[Table]]
-    """All rows of some columns, a few rows at a time, in floating point, missing values as NaN."""
+    """All rows of some columns, a few rows at a time, in floating point, missing values as NaN.
+
+    What comes through a pipe can be asked for once.
+    """
     skipped: dict[str, str] = field(default_factory=dict)
     """Columns that hold no numbers, and what they hold instead."""
     named: bool = True
@@ -89,8 +92,13 @@ def need(module: str, extra: str, what: str) -> Any:
 
 def guarded(name: str, what: str, pieces: Iterator[Table]) -> Iterator[Table]:
     """Pieces of a file, whose reader may fail at any of them."""
-    with reading(name, what):
-        yield from pieces
+    while True:
+        # Not around the yield: what goes wrong with a piece in use is no fault of the file.
+        with reading(name, what):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
 def first_line(error: BaseException) -> str:
