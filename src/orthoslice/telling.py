@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 from orthoslice.markup import escaped
-from orthoslice.result import Estimate, UntrustedWarning
+from orthoslice.result import Estimate
 
 if TYPE_CHECKING:
     from orthoslice.comparing import Comparison
@@ -154,10 +153,7 @@ def number(value: float, digits: int = 3) -> str:
 
 def quiet_interval(est: Estimate) -> tuple[float, float]:
     """The 95% interval of a distance, without a warning: for those who say by themselves what is doubtful."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrustedWarning)
-        low, high = est.distance_interval(0.95)
-    return float(low), float(high)
+    return est._told_interval() or (math.nan, math.nan)
 
 
 def _features(found: Comparison) -> Section:
