@@ -262,7 +262,7 @@ def test_plan_writes_over_no_input(run, tables):
 def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
     written = {}
     module = types.ModuleType("orthoslice.reporting")
-    module.write_report = lambda path, comparison: written.update(path=path, comparison=comparison)
+    module.write_report = lambda path, comparison, **_: written.update(path=path, comparison=comparison)
     monkeypatch.setitem(sys.modules, "orthoslice.reporting", module)
     assert run("report", *tables, "-o", tmp_path / "r.html", "--n-permutations", 19).exit_code == 0
     found = written["comparison"]
