@@ -338,7 +338,7 @@ LEAST_CONTRAST = """
   const all = selector => [...document.querySelectorAll(selector)];
   const least = (selector, property) => Math.min(...all(selector).map(n => ratio(n, property)));
   return {
-    words: least('h1, h2, h3, p, li, th, td, caption, code', 'color'),
+    words: least('h1, h2, h3, p, li, th, td, code', 'color'),
     labels: least('figure text', 'fill'),
     marks: Math.min(
       least('figure > svg :is(.found, .against, .quiet):not(.line)', 'fill'),

@@ -170,20 +170,26 @@ def _feature_table(found: Comparison) -> str:
     if told is None:
         return ""
     a, b = found.names
-    numbers = ("part", f"mean in {a}", f"mean in {b}", f"spread in {a}", f"spread in {b}")
+    numbers = (f"mean in {a}", f"mean in {b}", f"spread in {a}", f"spread in {b}")
     head = "".join(f'<th scope="col" class="number">{escaped(name)}</th>' for name in numbers)
     rows = []
     for f in told.features[:_MOST_FEATURES]:
-        cells = (f"{f.share:.1%}", *(f"{v:.4g}" for v in (f.x_mean, f.y_mean, f.x_spread, f.y_spread)))
-        row = "".join(f'<td class="number">{cell}</td>' for cell in cells)
         change = escaped(change_in_words(f._replace(change=f.change.replace("->", "\u2192")), b))
-        rows.append(f'<tr><th scope="row">{_name(f.name)}</th>{row}<td class="words">{change}</td></tr>')
+        cells = "".join(
+            f'<td class="number">{v:.4g}</td>' for v in (f.x_mean, f.y_mean, f.x_spread, f.y_spread)
+        )
+        rows.append(
+            f'<tr><th scope="row">{_name(f.name)}</th><td class="number">{f.share:.1%}</td>'
+            f'<td class="words">{change}</td>{cells}</tr>'
+        )
     left = len(told.features) - len(rows)
     more = f" The {left:,} that differ least are left out." if left else ""
     return (
+        f'<p class="lead" id="columns">Columns, the most different first, each alone: its part of the '
+        f"difference, and what changes. Spread is the standard deviation.{more}</p>\n"
         '<div class="scrolls" role="region" aria-label="Columns, the most different first" tabindex="0">\n'
-        f"<table><caption>The most different first. Spread is the standard deviation.{more}</caption>\n"
-        f'<thead><tr><th scope="col">column</th>{head}<th scope="col">what changes</th></tr></thead>\n'
+        '<table aria-labelledby="columns"><thead><tr><th scope="col">column</th>'
+        f'<th scope="col" class="number">part</th><th scope="col">what changes</th>{head}</tr></thead>\n'
         f"<tbody>{''.join(rows)}</tbody></table>\n</div>\n"
     )
 
