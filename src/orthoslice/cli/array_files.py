@@ -15,11 +15,11 @@ from orthoslice.labels import Table
 
 
 def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
+    if path.stat().st_size == 0:
+        raise FileError(f"{name}: the file is empty.")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
-        if path.stat().st_size == 0:
-            raise FileError(f"{name}: the file is empty.") from None
         raise FileError(f"{name}: {_why_not_loaded(error)}") from None
     if not isinstance(array, np.ndarray):
         raise FileError(f"{name}: holds an archive, not one array; rename it to .npz.")
@@ -28,7 +28,7 @@ def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
 
 def _why_not_loaded(error: ValueError) -> str:
     text = first_line(error)
-    if "ickle" in text or "Object arrays" in text:
+    if "ickle" in text or "Python objects" in text:
         return (
             "holds pickled objects, which are never loaded since that can run any program. Save plain numbers."
         )
@@ -136,16 +136,18 @@ def _of_records(name: str, array: Table) -> Source:
 
 def open_h5ad(name: str, path: Path, key: str | None, memory: int) -> Source:
     anndata = need("anndata", "cells", "Reading .h5ad files")
-    return _of_cells(name, anndata.read_h5ad(path, backed="r"), key)
+    return _of_cells(name, anndata.read_h5ad(path, backed="r"), key, memory)
 
 
 def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
+    if not path.is_dir():
+        raise FileError(f"{name}: must be a folder, as .zarr is; got a file.")
     zarr = need("zarr", "cells", "Reading .zarr")
     found = zarr.open(str(path), mode="r")
     if hasattr(found, "shape"):
         return _of_lazy(name, found)
     if found.attrs.get("encoding-type") == "anndata":
-        return _of_cells(name, need("anndata", "cells", "Reading cells").io.read_zarr(path), key)
+        return _of_cells(name, need("anndata", "cells", "Reading cells").io.read_zarr(path), key, memory)
     arrays = dict(found.arrays())
     return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))])
 
@@ -161,7 +163,7 @@ def _of_lazy(name: str, array: Any) -> Source:
     return Source(name, columns, _array_pieces(name, array), named=False)
 
 
-def _of_cells(name: str, cells: Any, key: str | None) -> Source:
+def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
     """The matrix of cells, or an embedding or a layer by its key."""
     if key is None:
         matrix, columns = cells.X, [str(c) for c in cells.var_names]
@@ -174,4 +176,13 @@ def _of_cells(name: str, cells: Any, key: str | None) -> Source:
         matrix, columns = cells.layers[key], [str(c) for c in cells.var_names]
     else:
         raise FileError(f"{name}: holds {listed([*cells.obsm, *cells.layers])}; got {key!r}.")
+    if hasattr(matrix, "to_memory"):
+        # A sparse matrix in its file: loaded as such, and made dense a piece at a time.
+        size = sum(matrix.group[part].nbytes for part in ("data", "indices", "indptr"))
+        if size > memory // 4:
+            raise FileError(
+                f"{name}: its sparse matrix takes {size:,} bytes, more than a quarter of --memory. Raise "
+                "--memory, or choose an embedding as FILE::KEY."
+            )
+        matrix = matrix.to_memory()
     return Source(name, columns, _array_pieces(name, matrix))

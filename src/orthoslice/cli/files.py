@@ -198,22 +198,24 @@ def _gather(
     if is_fit and all(_is_finite(piece) for piece in source.pieces(order)):
         assert whole is not None
         return Loaded(source.name, columns, whole, None)
-    rows, weights = Rows(shown_name(source.name), dtype, choice.memory // 4), []
+    weights: list[Table] = []
     missing, n_missing, n_rows = np.zeros(len(wanted), dtype=int), 0, 0
-    for piece in source.pieces(order):
-        bad = _missing_rows(source, wanted, piece, n_rows)
-        n_rows += len(piece)
-        if bad is not None:
-            n_missing += int(bad.sum())
-            missing += np.isnan(piece).sum(axis=0)
-        if n_missing and not choice.drop_missing:
-            continue  # to count the others
-        kept = piece if bad is None else piece[~bad]
-        rows.add(kept[:, : len(columns)])
-        if choice.weights is not None:
-            weights.append(kept[:, -1].copy())
-    _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
-    return Loaded(source.name, columns, rows.whole(len(columns)), _normalised(source, choice.weights, weights))
+    with Rows(shown_name(source.name), dtype, choice.memory // 4) as rows:
+        for piece in source.pieces(order):
+            bad = _missing_rows(source, wanted, piece, n_rows)
+            n_rows += len(piece)
+            if bad is not None:
+                n_missing += int(bad.sum())
+                missing += np.isnan(piece).sum(axis=0)
+            if n_missing and not choice.drop_missing:
+                continue  # to count the others
+            kept = piece if bad is None else piece[~bad]
+            rows.add(kept[:, : len(columns)])
+            if choice.weights is not None:
+                weights.append(kept[:, -1].copy())
+        _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
+        points = rows.whole(len(columns))
+    return Loaded(source.name, columns, points, _normalised(source, choice.weights, weights))
 
 
 def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) -> Any:
@@ -281,11 +283,18 @@ class Rows:
         self.file: IO[bytes] | None = None
         self.n_bytes = 0
 
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
     def add(self, piece: Table) -> None:
         piece = np.ascontiguousarray(piece, dtype=self.dtype)
         self.n_bytes += piece.nbytes
         if self.file is None and self.n_bytes > self.budget:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the map of it)
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 (closed on the way out)
             for kept in self.pieces:
                 self._write(kept)
             self.pieces = []
@@ -306,15 +315,10 @@ class Rows:
         piece.tofile(self.file)
 
     def whole(self, n_columns: int) -> Table:
-        """All rows: an array, or a map of the file."""
+        """All rows: an array, or a map of the file, which has a handle of its own."""
         if self.file is None:
             return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]
-        with self.file:
-            self.file.flush()
-            # The map has a handle of its own.
-            return self._mapped(n_columns)
-
-    def _mapped(self, n_columns: int) -> Table:
+        self.file.flush()
         n_rows = self.n_bytes // (self.dtype.itemsize * n_columns)
         return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(n_rows, n_columns))
 
@@ -325,10 +329,10 @@ def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
     scaling = fit_scaling([t.points for t in tables], choice.scale)
     found = []
     for table in tables:
-        rows = Rows(table.name, table.points.dtype, choice.memory // 4)
-        for piece in _pieces(table.points):
-            rows.add(scaling.apply(np.asarray(piece)))
-        found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
+        with Rows(table.name, table.points.dtype, choice.memory // 4) as rows:
+            for piece in _pieces(table.points):
+                rows.add(scaling.apply(np.asarray(piece)))
+            found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
     return found
 
 
