@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import orthoslice as osl
+from orthoslice.reporting import write_report
 
 SOURCE = Path(osl.__file__).parent
 PROJECT = Path(__file__).parents[1]
@@ -44,6 +45,8 @@ HEAVY = [
 ]
 MODULES = [osl, osl.directions]
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
+FUNCTIONS |= {f"plot.{n}": getattr(osl.plot, n) for n in osl.plot.__all__}
+FUNCTIONS["write_report"] = write_report
 CLASSES = {n: c for m in MODULES for n in m.__all__ if inspect.isclass(c := getattr(m, n))}
 SAMPLERS = {
     n: c for n, c in CLASSES.items() if issubclass(c, osl.directions.Sampler) and not inspect.isabstract(c)

@@ -55,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    # Neither torch nor what the adapters are for is loaded by those who do not use them.
-    if name in ("nn", "adapters"):
+    # Neither torch nor matplotlib nor what the adapters are for is loaded by those who do not use them.
+    if name in ("nn", "adapters", "plot"):
         return _importlib.import_module(f"orthoslice.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

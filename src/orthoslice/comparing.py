@@ -22,6 +22,7 @@ from orthoslice.labels import Table
 from orthoslice.matching import match
 from orthoslice.options import check_memory, check_p
 from orthoslice.result import Estimate
+from orthoslice.telling import told, told_html
 
 PARTS = ("sliced", "test", "bounds", "shuffled_move", "projected", "explanation")
 """What a comparison is made of, in the order in which it is worked out."""
@@ -99,9 +100,10 @@ class Comparison:
         return len(self.sample_x) < len(self.x) or len(self.sample_y) < len(self.y)
 
     def __repr__(self) -> str:
-        from orthoslice.telling import told
-
         return told(self)
+
+    def _repr_html_(self) -> str:
+        return told_html(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +139,7 @@ class Plan:
     def finish(self, parts: dict[str, Any]) -> Comparison:
         """The comparison with the parts that were worked out."""
         a, b = self.sample
-        options = ("directions", "n_directions", "rtol", "n_permutations", "max_rows", "memory")
+        options = ("p", "directions", "n_directions", "rtol", "n_permutations", "max_rows", "memory")
         return Comparison(
             names=self.names,
             features=self.features,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
-from orthoslice.result import Estimate, UntrustedWarning
+from orthoslice.markup import escaped
+from orthoslice.result import Estimate
 
 if TYPE_CHECKING:
     from orthoslice.comparing import Comparison
@@ -21,7 +21,12 @@ _MANY_ROWS = 2000
 
 _SHOWN_FEATURES = 5
 
-_SCALED = "pass `*osl.scaled([x, y])`"
+# The questions of sections that the report has pictures for.
+ABOUT_CHANCE = "Are they different?"
+ABOUT_DISTANCE = "How far apart are they?"
+ABOUT_COLUMNS = "In which columns do they differ?"
+
+SCALED = "pass `*osl.scaled([x, y])`"
 
 
 class Section(NamedTuple):
@@ -32,7 +37,7 @@ class Section(NamedTuple):
     lines: tuple[str, ...]
 
 
-def tell(found: Comparison, scale_hint: str = _SCALED) -> list[Section]:
+def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     """The sections of the text, of those parts that were worked out; `scale_hint` says how to scale."""
     sections = [_tables(found)]
     if found.test is not None:
@@ -54,6 +59,16 @@ def told(found: Comparison) -> str:
         lines.append(" ".join(part for part in (question, answer) if part))
         lines += [f"  {line}" for line in details]
     return "\n".join(lines)
+
+
+def told_html(found: Comparison) -> str:
+    """The same for notebooks."""
+    parts = []
+    for question, answer, details in tell(found):
+        head = " ".join(part for part in (question, answer) if part)
+        lines = "".join(f"<li>{escaped(line)}</li>" for line in details)
+        parts.append(f"<p><strong>{escaped(head)}</strong></p>" + (f"<ul>{lines}</ul>" if lines else ""))
+    return f'<div class="orthoslice">{"".join(parts)}</div>'
 
 
 def _tables(found: Comparison) -> Section:
@@ -80,7 +95,7 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
     if p > _LIKELY:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
-    return Section("Are they different?", answer, tuple(lines))
+    return Section(ABOUT_CHANCE, answer, tuple(lines))
 
 
 def _distance(found: Comparison) -> Section:
@@ -102,7 +117,7 @@ def _distance(found: Comparison) -> Section:
     lines.append(f"Two rows of {a} picked at random are typically {number(found.typical_gap)} apart.")
     if found.sliced is not None:
         lines.append(_sliced(found))
-    return Section("How far apart are they?", answer, tuple(lines))
+    return Section(ABOUT_DISTANCE, answer, tuple(lines))
 
 
 def _sliced(found: Comparison) -> str:
@@ -138,10 +153,7 @@ def number(value: float, digits: int = 3) -> str:
 
 def quiet_interval(est: Estimate) -> tuple[float, float]:
     """The 95% interval of a distance, without a warning: for those who say by themselves what is doubtful."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrustedWarning)
-        low, high = est.distance_interval(0.95)
-    return float(low), float(high)
+    return est._told_interval() or (math.nan, math.nan)
 
 
 def _features(found: Comparison) -> Section:
@@ -149,28 +161,28 @@ def _features(found: Comparison) -> Section:
     assert told is not None
     shown = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
     if not shown:
-        return Section("In which columns do they differ?", "In none: both hold the same rows.", ())
+        return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
     by_chance = found.test is not None and found.test.pvalue > _LIKELY
     answer = "These differ most, though it may be by chance:" if by_chance else "These differ most:"
     width = max(len(str(f.name)) for f in shown)
-    lines = [f"{f.name!s:{width}}  {f.share:4.0%}  {_change(f, found.names[1])}" for f in shown]
+    lines = [f"{f.name!s:{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in shown]
     left = len(told.features) - len(shown)
     if left:
         rest = sum(f.share for f in told.features[len(shown) :])
         lines.append(f"the {left} others: {rest:.0%} together" if left > 1 else f"the other one: {rest:.0%}")
     lines.append("(Percentages are parts of the difference, each column looked at alone.)")
-    return Section("In which columns do they differ?", answer, tuple(lines))
+    return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
 
-def _change(feature: Feature, name: str) -> str:
+def change_in_words(feature: Feature, name: str) -> str:
     return feature.change.replace(" in y:", f" in {name}:")
 
 
-def notes_of(found: Comparison, scale_hint: str = _SCALED) -> tuple[str, ...]:
+def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     """What to keep in mind."""
     notes = []
     if found.explanation is not None:
-        notes += [note.replace(_SCALED, scale_hint) for note in found.explanation.notes]
+        notes += [note.replace(SCALED, scale_hint) for note in found.explanation.notes]
     if found.is_sampled:
         n, m = len(found.sample_x), len(found.sample_y)
         rows = f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"

@@ -263,7 +263,7 @@ def test_plan_writes_over_no_input(run, tables):
 def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
     written = {}
     module = types.ModuleType("orthoslice.reporting")
-    module.write_report = lambda path, comparison: written.update(path=path, comparison=comparison)
+    module.write_report = lambda path, comparison, **_: written.update(path=path, comparison=comparison)
     monkeypatch.setitem(sys.modules, "orthoslice.reporting", module)
     assert run("report", *tables, "-o", tmp_path / "r.html", "--n-permutations", 19).exit_code == 0
     found = written["comparison"]
@@ -416,7 +416,7 @@ def test_warmup_compiles_what_a_comparison_needs(run):
         x, y = (draw.normal(size=(n, 5)).astype(dtype) for n in (150, 130))
         osl.compare(x, y, rng=0, n_permutations=19)
         osl.compare(np.tile(x, 4)[:, ::-1], np.tile(y, 4), rng=0, n_permutations=19)
-    assert len(before) > 50
+    assert len(before) > 20
     assert compiled() == before
 
 

@@ -254,6 +254,7 @@ def plan(
 
 @command(app, Reading, Weighing, Drawing, Stopping, Sampling, Testing)
 def report(
+    context: typer.Context,
     a: First,
     b: Second,
     reading: Reading,
@@ -269,6 +270,7 @@ def report(
     Example: [bold]orthoslice report a.csv b.csv -o report.html[/bold]
     """
     from orthoslice.cli import render, running
+    from orthoslice.cli.invocation import invocation
     from orthoslice.cli.plans import check_output
     from orthoslice.comparing import PARTS
     from orthoslice.reporting import write_report
@@ -286,7 +288,7 @@ def report(
     found = running.work_out(ready, PARTS, answer)
     if answer.exit_code != running.EXIT_INTERRUPTED:
         with running.status("Drawing"):
-            write_report(output, found)
+            write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=_SCALE_HINT)
         render.say(f"wrote {output}.")
     _exit(answer)
 
