@@ -366,11 +366,11 @@ def test_a_real_process_hears_ctrl_c(tmp_path):
         np.save(tmp_path / f"{name}.npy", draw.normal(size=(3000, 8)))
     environment = {**os.environ, "PYTHONPATH": str(Path(osl.__file__).parents[1]), "ORTHOSLICE_QUIET": "1"}
     code = (
-        "import sys, orthoslice.passes as passes, orthoslice.cli as cli\n"
+        "import os, orthoslice.passes as passes, orthoslice.cli as cli\n"
         "real = passes.Passes._score\n"
         "def score(self, *args):\n"
         "    found = real(self, *args)\n"
-        "    print('scored', file=sys.stderr, flush=True)\n"
+        "    os.write(2, b'scored\\n')\n"
         "    return found\n"
         "passes.Passes._score = score\n"
         "cli.app()\n"
@@ -427,3 +427,86 @@ def test_warmup_without_a_compiler(run, monkeypatch):
     result = run("warmup")
     assert result.exit_code == 0
     assert "there is nothing to compile: numba cannot be imported" in result.stderr
+
+
+def test_ctrl_c_after_the_first_part(run, tables, monkeypatch):
+    """What was worked out by then is printed; the part under way is not waited for."""
+
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("orthoslice.comparing.two_sample_test", interrupt)
+    result = run("compare", *tables)
+    assert result.exit_code == running.EXIT_INTERRUPTED
+    check(result.record, SCHEMA)
+    assert {"sliced"} == set(result.record) - {"command", "inputs", "notes"}
+    assert result.record["sliced"] == run("distance", *tables).record["sliced"]
+    assert "How far apart are they?" in run("compare", *tables, "--words").stdout
+
+
+MEMORY_SCRIPT = """
+import re, sys, threading
+from pathlib import Path
+from typer.testing import CliRunner
+from orthoslice.cli import app
+
+def anonymous():
+    return 1024 * int(re.search(r"RssAnon:\\\\s*(\\\\d+)", Path("/proc/self/status").read_text()).group(1))
+
+def run(*files):
+    options = ["--memory", "96MB", "--n-directions", "16", "--n-permutations", "19"]
+    options += ["--max-rows", "500"]
+    result = CliRunner().invoke(app, ["compare", *files, *options])
+    assert result.exit_code == 0, result.output
+
+run(*(file.replace("large", "small") for file in sys.argv[1:]))
+before = peak = anonymous()
+done = threading.Event()
+
+def watch():
+    global peak
+    while not done.wait(0.005):
+        peak = max(peak, anonymous())
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+run(*sys.argv[1:])
+done.set()
+watcher.join()
+print(peak - before)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="tells the memory of a process on Linux only"
+)
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_files_larger_than_memory(tmp_path, suffix):
+    """A pair of tables of 120 MB each within 96 MB, beyond what a small comparison leaves behind.
+
+    What counts is memory of the process's own: pages of mapped files can be given back at any time.
+    """
+    draw = np.random.default_rng(0)
+    # Parquet is read in double precision.
+    for name, n_rows in (("small", 50), ("large", 1_200_000 if suffix == ".npy" else 600_000)):
+        rows = draw.normal(size=(n_rows, 25)).astype(np.float32)
+        if suffix == ".npy":
+            np.save(tmp_path / f"{name}.npy", rows)
+        else:
+            pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+            table = pa.table({f"c{k}": rows[:, k] for k in range(25)})
+            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=100_000, compression="none")
+    del rows
+    environment = {**os.environ, "PYTHONPATH": str(Path(osl.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_SCRIPT.replace("\\\\", "\\"), f"large{suffix}", f"large{suffix}"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 96e6

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.cli.sources import PIECE_ITEMS, FileError, Source, first_line, guarded, need, split
+from orthoslice.cli.sources import FileError, Source, first_line, guarded, need, piece_rows, split
 from orthoslice.frames import listed
 from orthoslice.labels import Table
 
@@ -23,7 +23,7 @@ def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
         raise FileError(f"{name}: {_why_not_loaded(error)}") from None
     if not isinstance(array, np.ndarray):
         raise FileError(f"{name}: holds an archive, not one array; rename it to .npz.")
-    return _of_array(name, array)
+    return _of_array(name, array, memory)
 
 
 def _why_not_loaded(error: ValueError) -> str:
@@ -51,7 +51,7 @@ def open_archive(name: str, path: Path, key: str | None, memory: int) -> Source:
         )
     with np.load(path, allow_pickle=False) as loaded:
         try:
-            return _of_array(name, loaded[key])
+            return _of_array(name, loaded[key], memory)
         except ValueError as error:
             raise FileError(f"{name}: {_why_not_loaded(error)}") from None
 
@@ -77,10 +77,10 @@ def _choose_key(name: str, key: str | None, keys: list[str]) -> str:
     raise FileError(f"{name}: {rule}.")
 
 
-def _of_array(name: str, array: Table) -> Source:
+def _of_array(name: str, array: Table, memory: int) -> Source:
     """An array `(n, dim)`, numbers `(n,)`, or records whose fields are columns."""
     if array.dtype.names is not None:
-        return _of_records(name, array)
+        return _of_records(name, array, memory)
     if array.dtype.kind not in "biuf":
         raise FileError(f"{name}: must hold real numbers; got type {array.dtype}.")
     if array.ndim == 1:
@@ -88,12 +88,12 @@ def _of_array(name: str, array: Table) -> Source:
     if array.ndim != 2:
         raise FileError(f"{name}: must be a table of rows and columns; got an array of shape {array.shape}.")
     columns = [f"x{k}" for k in range(array.shape[1])]
-    return Source(name, columns, _array_pieces(name, array), named=False, whole=array)
+    return Source(name, columns, _array_pieces(name, array, memory), named=False, whole=array)
 
 
-def _array_pieces(name: str, array: Any) -> Callable[[list[int]], Iterator[Table]]:
+def _array_pieces(name: str, array: Any, memory: int) -> Callable[[list[int]], Iterator[Table]]:
     """Pieces of whatever has rows that can be sliced."""
-    step = max(1, PIECE_ITEMS // max(1, array.shape[1]))
+    step = piece_rows(memory, array.shape[1])
 
     def pieces(columns: list[int]) -> Iterator[Table]:
         everything = columns == list(range(array.shape[1]))
@@ -119,12 +119,12 @@ def _floating(name: str, rows: Table) -> Table:
     return found
 
 
-def _of_records(name: str, array: Table) -> Source:
+def _of_records(name: str, array: Table, memory: int) -> Source:
     assert array.dtype.names is not None
     kinds = {c: array.dtype[c] for c in array.dtype.names}
     skipped = {c: f"type {t}" for c, t in kinds.items() if t.kind not in "biuf" or t.shape}
     columns = list(kinds)
-    step = max(1, PIECE_ITEMS // len(columns))
+    step = piece_rows(memory, len(columns))
 
     def pieces(chosen: list[int]) -> Iterator[Table]:
         for first in range(0, len(array), step):
@@ -145,14 +145,14 @@ def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
     zarr = need("zarr", "cells", "Reading .zarr")
     found = zarr.open(str(path), mode="r")
     if hasattr(found, "shape"):
-        return _of_lazy(name, found)
+        return _of_lazy(name, found, memory)
     if found.attrs.get("encoding-type") == "anndata":
         return _of_cells(name, need("anndata", "cells", "Reading cells").io.read_zarr(path), key, memory)
     arrays = dict(found.arrays())
-    return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))])
+    return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))], memory)
 
 
-def _of_lazy(name: str, array: Any) -> Source:
+def _of_lazy(name: str, array: Any, memory: int) -> Source:
     """An array of which rows are read when they are asked for."""
     if array.ndim != 2 or np.dtype(array.dtype).kind not in "biuf":
         raise FileError(
@@ -160,7 +160,7 @@ def _of_lazy(name: str, array: Any) -> Source:
             f"{array.dtype}."
         )
     columns = [f"x{k}" for k in range(array.shape[1])]
-    return Source(name, columns, _array_pieces(name, array), named=False)
+    return Source(name, columns, _array_pieces(name, array, memory), named=False)
 
 
 def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
@@ -185,4 +185,4 @@ def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
                 "--memory, or choose an embedding as FILE::KEY."
             )
         matrix = matrix.to_memory()
-    return Source(name, columns, _array_pieces(name, matrix))
+    return Source(name, columns, _array_pieces(name, matrix, memory))

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.cli.sources import PIECE_ITEMS, FileError, Source, guarded, need, shown_name
+from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, shown_name
 from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
@@ -22,32 +22,32 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
-    return _open_delimited(name, path, ",")
+    return _open_delimited(name, path, ",", memory)
 
 
 def open_tsv(name: str, path: Path, key: str | None, memory: int) -> Source:
-    return _open_delimited(name, path, "\t")
+    return _open_delimited(name, path, "\t", memory)
 
 
-def _open_delimited(name: str, path: Path, delimiter: str) -> Source:
+def _open_delimited(name: str, path: Path, delimiter: str, memory: int) -> Source:
     with path.open("rb") as file:
         if not file.seekable():
-            return open_stream(name, file, delimiter)
+            return open_stream(name, file, memory, delimiter)
         start = file.read(_BLOCK_BYTES)
-    return _of_text(name, start, lambda: path.open("rb"), delimiter)
+    return _of_text(name, start, lambda: path.open("rb"), delimiter, memory)
 
 
-def open_stream(name: str, stream: IO[bytes], delimiter: str = ",") -> Source:
+def open_stream(name: str, stream: IO[bytes], memory: int, delimiter: str = ",") -> Source:
     """Text that comes through a pipe: put aside first, since it is looked at twice."""
     kept = tempfile.TemporaryFile()  # noqa: SIM115 (who reads it closes it)
     shutil.copyfileobj(stream, kept)
     kept.seek(0)
     start = kept.read(_BLOCK_BYTES)
     kept.seek(0)
-    return _of_text(name, start, lambda: kept, delimiter)
+    return _of_text(name, start, lambda: kept, delimiter, memory)
 
 
-def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter: str) -> Source:
+def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter: str, memory: int) -> Source:
     """Text of which the first block is known, which tells delimiter, header and types of columns."""
     csv = need("pyarrow.csv", "data", "Reading text tables")
     shown = shown_name(name)
@@ -72,7 +72,8 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
         with opened() as file, csv.open_csv(file, *how, chosen) as reader:
             yield from reader
 
-    source = _of_arrow(name, block.schema, batches, [f"x{k}" for k in range(len(types))] if bare else None)
+    ours = [f"x{k}" for k in range(len(types))] if bare else None
+    source = _of_arrow(name, block.schema, batches, memory, ours)
     for column, theirs in zip(source.columns, block.columns, strict=True):
         if pa.types.is_integer(theirs.type) and _is_rounded(theirs):
             source.skipped[column] = "integers above 2^53, which look like identifiers"
@@ -98,10 +99,15 @@ def _is_number(cell: bytes) -> bool:
 
 def open_parquet(name: str, path: Path, key: str | None, memory: int) -> Source:
     pq = need("pyarrow.parquet", "data", "Reading .parquet files")
-    file = pq.ParquetFile(path)
+    # Neither read ahead nor by many threads: row groups would pile up in memory.
+    file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
     schema = file.schema_arrow
-    rows = max(1, PIECE_ITEMS // max(1, len(schema)))
-    return _of_arrow(name, schema, lambda chosen: file.iter_batches(batch_size=rows, columns=chosen))
+    rows = piece_rows(memory, len(schema))
+
+    def batches(chosen: list[str]) -> Any:
+        return file.iter_batches(batch_size=rows, columns=chosen, use_threads=False)
+
+    return _of_arrow(name, schema, batches, memory)
 
 
 def open_feather(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -113,11 +119,11 @@ def open_feather(name: str, path: Path, key: str | None, memory: int) -> Source:
         for k in range(file.num_record_batches):
             yield file.get_batch(k).select(chosen)
 
-    return _of_arrow(name, file.schema, batches)
+    return _of_arrow(name, file.schema, batches, memory)
 
 
 def _of_arrow(
-    name: str, schema: Any, batches: Callable[[list[str]], Any], names: list[str] | None = None
+    name: str, schema: Any, batches: Callable[[list[str]], Any], memory: int, names: list[str] | None = None
 ) -> Source:
     """What yields batches of Arrow columns; `names` are ours for columns without one."""
     types = importlib.import_module("pyarrow").types
@@ -133,7 +139,7 @@ def _of_arrow(
 
     def pieces(chosen: list[int]) -> Iterator[Table]:
         for batch in batches([theirs[k] for k in chosen]):
-            step = max(1, PIECE_ITEMS // max(1, len(chosen)))
+            step = piece_rows(memory, len(chosen))
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)
                 yield np.column_stack([_arrow_column(part.column(theirs[k])) for k in chosen])

@@ -17,10 +17,10 @@ from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open
 from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_stream, open_tsv
 from orthoslice.cli.image_folders import open_images
 from orthoslice.cli.sources import (
-    PIECE_ITEMS,
     STANDARD_INPUT,
     FileError,
     Source,
+    piece_rows,
     reading,
     shown_name,
     split,
@@ -106,13 +106,13 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
     """
     if name == STANDARD_INPUT:
         with reading(name, "CSV"):
-            return open_stream(name, sys.stdin.buffer)
+            return open_stream(name, sys.stdin.buffer, memory)
     path, key = split(name)
     kind = path.suffix.lower()
     with reading(name, f"a {kind} file" if kind in _READERS else "images"):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode) and kind != ".zarr":
-            return open_images(name, path, resize)
+            return open_images(name, path, resize, memory)
         if kind not in _READERS:
             raise FileError(
                 f"{name}: must end with one of {', '.join(_READERS)}, be a folder of images, or - for CSV from "
@@ -330,13 +330,13 @@ def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
     found = []
     for table in tables:
         with Rows(table.name, table.points.dtype, choice.memory // 4) as rows:
-            for piece in _pieces(table.points):
+            for piece in _pieces(table.points, choice.memory):
                 rows.add(scaling.apply(np.asarray(piece)))
             found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
     return found
 
 
-def _pieces(points: Table) -> Iterator[Table]:
-    step = max(1, PIECE_ITEMS // points.shape[1])
+def _pieces(points: Table, memory: int) -> Iterator[Table]:
+    step = piece_rows(memory, points.shape[1])
     for first in range(0, len(points), step):
         yield points[first : first + step]

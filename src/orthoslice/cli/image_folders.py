@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.cli.sources import PIECE_ITEMS, FileError, Source, guarded, need, reading
+from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, reading
 from orthoslice.labels import Table
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
-def open_images(name: str, folder: Path, resize: tuple[int, int] | None) -> Source:
+def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory: int) -> Source:
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in _IMAGES)
     if not files:
         raise FileError(f"{name}: is a folder without images ({', '.join(_IMAGES)}).")
@@ -33,7 +33,7 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None) -> Sour
     grey = modes <= {"1", "L", "LA", "I", "I;16", "F"}
     channels = [""] if grey else [" red", " green", " blue"]
     columns = [f"pixel {r},{c}{k}" for r in range(size[1]) for c in range(size[0]) for k in channels]
-    step = max(1, PIECE_ITEMS // len(columns))
+    step = piece_rows(memory, len(columns))
 
     def pieces(chosen: list[int]) -> Iterator[Table]:
         for start in range(0, len(files), step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,7 +40,20 @@ def print_sections(sections: Iterable[Section]) -> None:
             console.print()
         console.print(Text(question, style="bold") + Text(f"  {answer}" if answer else ""))
         for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+            console.print(Padding(_hanging(line), (0, 0, 0, 2)))
+
+
+def _hanging(line: str) -> Text | Table:
+    """A line of text; one with columns, such as "age  62%  higher", goes on below its last column."""
+    *columns, last = re.split(r"(?<=  )(?=\S)", line)
+    if not columns:
+        return Text(line)
+    table = Table.grid()
+    for column in columns:
+        table.add_column(no_wrap=True, min_width=len(column))
+    table.add_column()
+    table.add_row(*(Text(column) for column in columns), Text(last))
+    return table
 
 
 def print_quantities(title: str, rows: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from orthoslice.cli.render import print_json, say, wants_json
 from orthoslice.cli.sources import STANDARD_INPUT, FileError
 from orthoslice.comparing import Comparison, Plan
 from orthoslice.options import check_memory
+from orthoslice.threads import default_workers
 
 EXIT_NO, EXIT_INTERRUPTED = 1, 130
 
@@ -32,6 +33,8 @@ _STAGES = {
     "projected": "Measuring in full space",
     "explanation": "Looking for what differs",
 }
+
+_ESTIMATES = ("sliced", "projected")
 
 # Rows times columns above which a part takes long enough for a bar of its own.
 _LONG = 5_000_000
@@ -87,6 +90,10 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
     from orthoslice.comparing import plan_comparison
 
     a, b = answer.tables
+    memory = check_memory(reading.memory)
+    # Each worker holds a direction: the projections of all rows, and as much again twice to sort them.
+    row_bytes = 3 * a.points.itemsize * (len(a.points) + len(b.points))
+    workers = max(1, min(default_workers(), 3 * memory // 4 // row_bytes))
     scale = "standard" if reading.standardize else "whiten" if reading.whiten else None
     first, second = answer.labels
     return plan_comparison(
@@ -101,7 +108,8 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
         directions=drawing.directions.value,
         n_directions=drawing.n_directions,
         rng=drawing.seed,
-        memory=check_memory(reading.memory) // 2,
+        memory=memory // 2,
+        workers=workers,
         progress=sys.stderr.isatty() and (len(a.points) + len(b.points)) * len(a.columns) > _LONG,
         **others,
     )
@@ -114,9 +122,12 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer) -> Comparison:
     found: dict[str, Any] = {}
     try:
         for part in parts:
-            with status(_STAGES[part], quiet=ready.progress), stoppable() as stop:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(status(_STAGES[part], quiet=ready.progress))
+                # The other parts are all or nothing.
+                stop = stack.enter_context(stoppable()) if part in _ESTIMATES else None
                 found[part] = ready.work_out(part)
-            if stop.asked:
+            if stop is not None and stop.asked:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         answer.exit_code = EXIT_INTERRUPTED

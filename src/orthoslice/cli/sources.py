@@ -12,8 +12,8 @@ from typing import Any
 
 from orthoslice.labels import Table
 
-# Numbers of a piece, about 32 MB of them.
-PIECE_ITEMS = 1 << 22
+# Numbers of a piece at most, 32 MB of them, and the part of the memory that it may take.
+_MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
 
 STANDARD_INPUT = "-"
 
@@ -73,6 +73,11 @@ def reading(name: str, what: str) -> Iterator[None]:
     except Exception as error:
         # Readers of other libraries raise whatever they like at files that are not theirs.
         raise FileError(f"{shown}: cannot be read as {what}: {first_line(error)}") from error
+
+
+def piece_rows(memory: int, n_columns: int) -> int:
+    """How many rows to take at a time: several copies of them are in use at once."""
+    return max(1, min(_MOST_ITEMS, memory // (8 * _MEMORY_PART)) // max(1, n_columns))
 
 
 def shown_name(name: str) -> str:
