@@ -129,6 +129,15 @@ def test_equal_tables():
     assert found.bounds.upper == 0
 
 
+def test_columns_that_do_not_show_are_not_named():
+    """Unless none of them shows: of many columns each may have a small part."""
+    one = tell(osl.compare(X * [1, 1, 1, 1e-6], Y * [1, 1, 1, 1e-6], rng=0))
+    assert not any("x3" in line for section in one for line in section.lines)
+    wide = np.random.default_rng(0).normal(size=(20, 300))
+    many = {question: lines for question, _, lines in tell(osl.compare(wide[:, :], wide + 1, rng=0))}
+    assert sum("higher in y" in line for line in many["In which columns do they differ?"]) == 5
+
+
 def test_words_hold_no_exponents_and_no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,7 +19,8 @@ _SURE, _LIKELY, _OPEN = 0.01, 0.05, 0.2
 # From so many rows on, what cannot be chance may still be too small to matter.
 _MANY_ROWS = 2000
 
-_SHOWN_FEATURES = 5
+# Columns that are named: so many, of those that show in whole percents.
+_SHOWN_FEATURES, _LEAST_SHARE = 5, 0.005
 
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
@@ -107,8 +108,9 @@ def _distance(found: Comparison) -> Section:
         answer = f"To become like {b}, the rows of {a} have to move {span} on average."
         mean = {1.0: "the plain mean", 2.0: "the root of the mean square"}
         mean_of = mean.get(found.p, f"the root of the mean of power {found.p:g}")
+        sure = "This is certain" if low == high else "Both ends are certain"
         lines.append(
-            f"Both ends are certain: less than {low} is impossible, and a way to do it with {high} was found "
+            f"{sure}: less than {low} is impossible, and a way to do it with {high} was found "
             f"(bounds on the Wasserstein distance W_{found.p:g}, {found.units}; the average is {mean_of})."
         )
     if found.shuffled_move is not None:
@@ -160,6 +162,8 @@ def _features(found: Comparison) -> Section:
     told = found.explanation
     assert told is not None
     shown = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
+    # Of very many columns none need have as much.
+    shown = [f for f in shown if f.share >= _LEAST_SHARE] or shown
     if not shown:
         return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
     by_chance = found.test is not None and found.test.pvalue > _LIKELY

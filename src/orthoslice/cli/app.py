@@ -16,6 +16,7 @@ from orthoslice.cli.options import (
     Testing,
     Weighing,
     command,
+    unwrapped,
 )
 
 _EPILOG = (
@@ -45,7 +46,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
@@ -59,6 +59,9 @@ def main(
     Answers are words on a terminal and JSON in a pipe. Exit codes: 0 done, 1 the answer is no (see
     [bold]test --level[/bold] and [bold]--rtol[/bold]), 2 bad usage or a bad file, 130 stopped by Ctrl-C.
     """
+
+
+app.callback(help=unwrapped(main))(main)
 
 
 @command(app, Reading, Weighing, Drawing, Stopping, Sampling, Testing, Printing)

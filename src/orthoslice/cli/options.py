@@ -165,6 +165,11 @@ class Printing(NamedTuple):
     ] = None
 
 
+def unwrapped(function: Callable[..., None]) -> str:
+    """What a command says of itself, without the line breaks of its source."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
+
+
 @contextlib.contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Bad files, bad options and a missing library: one line on stderr, and exit code 2."""
@@ -212,7 +217,7 @@ def command(
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {q.name: q.annotation for q in parameters}
         del run.__wrapped__
-        app.command(name)(run)
+        app.command(name, help=unwrapped(function))(run)
         return run
 
     return register
