@@ -372,5 +372,9 @@ def _typical_gap(cloud: Cloud, seed: int) -> float:
     chances = None if cloud.weights is None else cloud.weights / cloud.weights.sum(dtype=np.float64)
     first, second = (draw.choice(cloud.n, size=_PAIRS, p=chances) for _ in range(2))
     apart = first != second
-    gaps = cloud.points[first[apart]].astype(np.float64) - cloud.points[second[apart]]
-    return float(np.median(np.linalg.norm(gaps, axis=1))) if apart.any() else 0.0
+    if not apart.any():
+        return 0.0
+    # In a unit in which squares stay in range.
+    unit = float(np.abs(cloud.points).max()) or 1.0
+    gaps = cloud.points[first[apart]] / unit - cloud.points[second[apart]] / unit
+    return float(np.median(np.linalg.norm(gaps, axis=1)) * unit)

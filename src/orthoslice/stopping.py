@@ -46,19 +46,19 @@ def stoppable() -> Iterator[Stop]:
     """
     stop = Stop()
     token = _current.set(stop)
-    is_main = threading.current_thread() is threading.main_thread()
     before: Any = signal.getsignal(signal.SIGINT)
+    # Only the main thread hears of signals, and a handler that is not Python's could not be put back.
+    hears = threading.current_thread() is threading.main_thread() and before is not None
 
     def ask(*_: Any) -> None:
         stop.asked = True
         signal.signal(signal.SIGINT, before)
 
-    # Only the main thread hears of signals.
-    if is_main:
+    if hears:
         signal.signal(signal.SIGINT, ask)
     try:
         yield stop
     finally:
         _current.reset(token)
-        if is_main:
+        if hears:
             signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -141,6 +142,49 @@ def test_compare_in_words(run, tables):
     same = " ".join(run("compare", tables[0], tables[0], "--words").stdout.split())
     assert "No difference was found." in same
     assert "Yes" not in same
+
+
+def test_compare_is_quick_once_all_is_compiled(run, tmp_path):
+    """Two real tables in less than 5 s of processor time, which other processes do not change."""
+    data = pytest.importorskip("sklearn.datasets").load_breast_cancer()
+    files = [tmp_path / f"{name}.csv" for name in data.target_names]
+    for k, file in enumerate(files):
+        header = ",".join(data.feature_names)
+        np.savetxt(file, data.data[data.target == k], delimiter=",", header=header, comments="")
+    assert run("compare", *files).exit_code == 0
+    began = time.process_time()
+    found = run("compare", *files, "--standardize").record
+    assert time.process_time() - began < 5
+    assert [i["rows"] for i in found["inputs"]] == [212, 357]
+    assert found["test"]["pvalue"] == 0.001
+
+
+ODD = {
+    "row": np.array([[1.0, 2.0, 3.0]]),
+    "constant": np.ones((20, 3)),
+    "zero": np.zeros((5, 3)),
+    "tiny": np.random.default_rng(0).normal(size=(30, 3)) * 1e-300,
+    "huge": np.random.default_rng(0).normal(size=(30, 3)) * 1e300,
+    "far": np.random.default_rng(0).normal(size=(30, 3)) + 1e9,
+    "single": np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("a", ODD)
+@pytest.mark.parametrize("b", ["constant", "tiny", "single"])
+def test_odd_tables(run, tmp_path, a, b):
+    """An answer without NaN, or one line: never a traceback, and never a warning."""
+    for name in (a, b):
+        np.save(tmp_path / f"{name}.npy", ODD[name])
+    files = tmp_path / f"{a}.npy", tmp_path / f"{b}.npy"
+    for options in ((), ("--words",), ("--standardize",)):
+        result = run("compare", *files, "--n-permutations", 19, *options)
+        assert "nan" not in result.stdout
+        if "huge" in (a, b) and "--standardize" not in options:
+            assert result.exit_code == 2
+            assert result.stderr.endswith("Or add --standardize.\n")
+        else:
+            assert result.exit_code == 0
 
 
 def test_words_say_how_to_scale(run, tmp_path):

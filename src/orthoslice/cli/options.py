@@ -181,7 +181,8 @@ def errors_in_one_line() -> Iterator[None]:
     except (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        print(f"Error: {error or type(error).__name__}", file=sys.stderr)
+        hint = " Or add --standardize." if isinstance(error, OverflowError) else ""
+        print(f"Error: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
         raise typer.Exit(2) from None
 
 
