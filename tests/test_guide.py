@@ -14,6 +14,7 @@ import orthoslice as osl
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 SECTIONS = [
     "From samples to laws",
+    "All of it at once",
     "Where do they differ?",
     "Common units",
     "Pictures and reports",

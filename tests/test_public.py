@@ -40,6 +40,8 @@ HEAVY = [
     "sklearn",
     "anndata",
     "scanpy",
+    "pyarrow",
+    "PIL",
 ]
 MODULES = [osl, osl.directions]
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
@@ -93,6 +95,9 @@ def test_the_contract_is_there():
     assert list(inspect.signature(osl.pairwise).parameters)[:3] == ["clouds", "method", "p"]
     barycenter = list(inspect.signature(osl.barycenter).parameters)
     assert barycenter[:4] == ["clouds", "weights", "n_points", "method"]
+    compare = list(inspect.signature(osl.compare).parameters)
+    assert compare[:5] == ["x", "y", "p", "names", "features"]
+    assert {"x_weights", "y_weights", "n_permutations", "max_rows", "rng", "memory"} <= set(compare)
     explain = list(inspect.signature(osl.explain).parameters)
     assert explain[:4] == ["x", "y", "p", "names"]
     assert {"x_weights", "y_weights", "rng", "memory", "workers"} <= set(explain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -396,3 +397,33 @@ def test_a_real_process_hears_ctrl_c(tmp_path):
     record = json.loads(out)
     check(record, SCHEMA)
     assert record["sliced"]["n_directions"] < 10_000_000
+
+
+def test_warmup_compiles_what_a_comparison_needs(run):
+    """After it no kernel meets types that are new to it."""
+    from numba.core.dispatcher import Dispatcher
+
+    def compiled():
+        kernels = [o for o in gc.get_objects() if issubclass(type(o), Dispatcher)]
+        return {(k.py_func.__module__, k.py_func.__name__, s) for k in kernels for s in k.overloads}
+
+    result = run("warmup")
+    assert result.exit_code == 0
+    assert "all is compiled" in result.stderr
+    before = compiled()
+    draw = np.random.default_rng(0)
+    for dtype in (np.float64, np.float32):
+        x, y = (draw.normal(size=(n, 5)).astype(dtype) for n in (150, 130))
+        osl.compare(x, y, rng=0, n_permutations=19)
+        osl.compare(np.tile(x, 4)[:, ::-1], np.tile(y, 4), rng=0, n_permutations=19)
+    assert len(before) > 20
+    assert compiled() == before
+
+
+def test_warmup_without_a_compiler(run, monkeypatch):
+    monkeypatch.setattr(
+        "orthoslice.cli.about.numba_refusal", lambda: "numba cannot be imported (it is not there)"
+    )
+    result = run("warmup")
+    assert result.exit_code == 0
+    assert "there is nothing to compile: numba cannot be imported" in result.stderr

@@ -45,15 +45,16 @@ def compiled(function: Function) -> Function:
 
 
 def _announced(kernel: Function) -> Function:
-    """Have people told who wait for the compiler: it is called when a kernel meets types it has not met yet."""
-    compile_for = kernel.compile  # type: ignore[attr-defined]
+    """Have people told who wait for the compiler; machine code that is only loaded goes another way."""
+    compiler = kernel._compiler  # type: ignore[attr-defined]
+    compile_for = compiler.compile
 
     @functools.wraps(compile_for)
-    def compile_aloud(signature: Any) -> Any:
+    def compile_aloud(*signature: Any) -> Any:
         with say_if_slow("compiling kernels for this processor, once"):
-            return compile_for(signature)
+            return compile_for(*signature)
 
-    kernel.compile = compile_aloud  # type: ignore[attr-defined]
+    compiler.compile = compile_aloud
     return kernel
 
 
