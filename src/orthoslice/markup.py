@@ -69,7 +69,8 @@ def card(title: str, rows: Iterable[tuple[str, str]], notes: Sequence[str] = ())
         for name, value in rows
     )
     below = "".join(f"<p>{escaped(note)}</p>" for note in notes)
-    caption = f'<caption style="text-align:left;font-weight:bold;color:inherit">{escaped(title)}</caption>'
+    plain = "text-align:left;font-weight:bold;color:inherit;white-space:nowrap"
+    caption = f'<caption style="{plain}">{escaped(title)}</caption>'
     return f'<div class="orthoslice"><table>{caption}<tbody>{body}</tbody></table>{below}</div>'
 
 

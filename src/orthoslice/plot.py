@@ -280,7 +280,7 @@ def _draw_mark(ax: Axes, mark: _pictures.Mark) -> None:
         case _pictures.Dots():
             ax.plot(mark.xs, mark.ys, "o", color=colour, markersize=3.5, label=label)
         case _pictures.Band():
-            ax.fill_between(mark.xs, mark.low, mark.high, color=colour, alpha=0.25, lw=0, label=label)
+            ax.fill_between(mark.xs, mark.low, mark.high, color=colour, alpha=0.35, lw=0, label=label)
         case _pictures.Rule():
             ax.axvline(mark.at, color=colour, lw=2, label=label)
 
