@@ -330,7 +330,7 @@ def plan_comparison(
         features=labels,
         x=cloud_x,
         y=cloud_y,
-        sample=(_some_rows(cloud_x, most, draw), _some_rows(cloud_y, most, draw)),
+        sample=(some_rows(cloud_x, most, draw), some_rows(cloud_y, most, draw)),
         p=p,
         seed=seed,
         max_rows=max_rows,
@@ -349,7 +349,7 @@ def _feature_names(features: Sequence[Hashable] | None, x: Any, y: Any) -> tuple
     return None if named is None else tuple(str(n) if isinstance(n, str) else n for n in named)
 
 
-def _some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
+def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
     """All rows, or so many at random, with weights that sum to 1."""
     if cloud.n <= most:
         return Cloud(np.asarray(cloud.points), cloud.weights)

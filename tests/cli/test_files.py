@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orthoslice.cli import files, sources
+from orthoslice.cli import sources
 from orthoslice.cli.files import Choice, read_tables
 from orthoslice.cli.sources import FileError, MissingExtra
 
@@ -448,7 +448,7 @@ def test_a_missing_library_is_named(run, tmp_path, monkeypatch):
 
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv")
-    monkeypatch.setattr(files, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr("orthoslice.cli.rows._SPARE_BYTES", 1 << 60)
     with pytest.raises(
         FileError, match=r"a.csv: its rows must fit in --memory or in .*, where .* bytes are left"
     ):

@@ -125,7 +125,7 @@ def distance(
     found = running.work_out(ready, ("sliced", "projected"), answer)
     notes = notes_of(found, _SCALE_HINT)
     record = schema.record("distance", answer.inputs, [*answer.notes, *notes]) | schema.of_comparison(found)
-    if not running.finish(answer, record, printing.json):
+    if not running.printed_as_json(record, printing.json):
         render.print_quantities(" and ".join(found.names), _quantities(found))
         for note in notes:
             render.say(note)
@@ -219,7 +219,7 @@ def pairwise(
     record = schema.record("pairwise", answer.inputs, answer.notes) | {
         "pairwise": schema.of_pairwise(found, order)
     }
-    if not running.finish(answer, record, printing.json):
+    if not running.printed_as_json(record, printing.json):
         render.print_matrix(answer.labels, found.distance, order)
 
 
@@ -249,7 +249,7 @@ def plan(
     with running.status("Pairing rows"):
         found = make_plan(answer.tables, reading, drawing, output)
     record = schema.record("plan", answer.inputs, answer.notes) | {"plan": found}
-    if not running.finish(answer, record, printing.json):
+    if not running.printed_as_json(record, printing.json):
         render.say(
             f"wrote {found['n_pairs']:,} pairs to {output}; they move by {found['distance']:.4g} on average."
         )
@@ -373,7 +373,7 @@ def _tell_comparison(name: str, answer: Any, found: Any, printing: Printing) -> 
 
     told = [*answer.notes, *notes_of(found, _SCALE_HINT)]
     record = schema.record(name, answer.inputs, told) | schema.of_comparison(found)
-    if not running.finish(answer, record, printing.json):
+    if not running.printed_as_json(record, printing.json):
         render.print_sections(tell(found, _SCALE_HINT))
     _exit(answer)
 

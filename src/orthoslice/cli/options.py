@@ -88,6 +88,13 @@ class Reading(NamedTuple):
         ),
     ] = "1GB"
 
+    @property
+    def scale(self) -> str | None:
+        """How tables are brought to common units, as the library calls it."""
+        if self.standardize and self.whiten:
+            raise ValueError("Pass --standardize or --whiten, not both.")
+        return "standard" if self.standardize else "whiten" if self.whiten else None
+
 
 class Weighing(NamedTuple):
     """Weights of rows, for commands that know what to do with them."""

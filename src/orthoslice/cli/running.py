@@ -12,7 +12,7 @@ from typing import Any
 from orthoslice.cli.files import Choice, Loaded, read_tables
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.render import print_json, say, wants_json
-from orthoslice.cli.sources import STANDARD_INPUT, FileError
+from orthoslice.cli.sources import STANDARD_INPUT
 from orthoslice.comparing import Comparison, Plan
 from orthoslice.options import check_memory
 from orthoslice.threads import default_workers
@@ -61,9 +61,6 @@ class Answer:
 
 def read(files: Sequence[str], reading: Reading, weights: str | None = None) -> Answer:
     """Read the tables; what was left out is said at once, and kept for the answer."""
-    if reading.standardize and reading.whiten:
-        raise FileError("Pass --standardize or --whiten, not both.")
-    scale = "standard" if reading.standardize else "whiten" if reading.whiten else None
     columns = None if reading.columns is None else [c.strip() for c in reading.columns.split(",")]
     width, _, height = (reading.resize or "").partition("x")
     notes: list[str] = []
@@ -76,7 +73,7 @@ def read(files: Sequence[str], reading: Reading, weights: str | None = None) -> 
         columns=columns,
         weights=weights,
         drop_missing=reading.drop_missing,
-        scale=scale,
+        scale=reading.scale,
         resize=(int(width), int(height)) if reading.resize else None,
         memory=check_memory(reading.memory),
     )
@@ -94,7 +91,6 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
     # Each worker holds a direction: the projections of all rows, and as much again twice to sort them.
     row_bytes = 3 * a.points.itemsize * (len(a.points) + len(b.points))
     workers = max(1, min(default_workers(), 3 * memory // 4 // row_bytes))
-    scale = "standard" if reading.standardize else "whiten" if reading.whiten else None
     first, second = answer.labels
     return plan_comparison(
         a.points,
@@ -102,7 +98,7 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
         drawing.p,
         names=(first, second),
         features=a.columns,
-        units=_UNITS[scale],
+        units=_UNITS[reading.scale],
         x_weights=a.weights,
         y_weights=b.weights,
         directions=drawing.directions.value,
@@ -133,9 +129,7 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer) -> Comparison:
         answer.exit_code = EXIT_INTERRUPTED
         if not found:
             raise
-        left = [_STAGES[p] for p in parts if p not in found]
-        note = "Stopped by Ctrl-C: what follows is what there was by then."
-        answer.notes.append(note if left else "Stopped by Ctrl-C: from fewer directions than were asked for.")
+        answer.notes.append("Stopped by Ctrl-C: this is what there was by then.")
         say(answer.notes[-1])
     comparison = ready.finish(found)
     est = comparison.sliced
@@ -149,13 +143,13 @@ def fitting(answer: Answer, memory: int, seed: int) -> list[Any]:
     """The points of all tables, or as many rows of them, at random, as fit in a quarter of the memory."""
     import numpy as np
 
+    from orthoslice.cloud import Cloud
+    from orthoslice.comparing import some_rows
+
     row_bytes = 8 * answer.tables[0].points.shape[1]
     most = max(2, memory // 4 // len(answer.tables) // row_bytes)
-    draw, clouds = np.random.default_rng(seed), []
-    for table in answer.tables:
-        n = len(table.points)
-        rows = slice(None) if n <= most else np.sort(draw.choice(n, size=most, replace=False))
-        clouds.append(np.asarray(table.points[rows]))
+    draw = np.random.default_rng(seed)
+    clouds = [some_rows(Cloud(table.points), most, draw).points for table in answer.tables]
     if any(len(c) < len(t.points) for c, t in zip(clouds, answer.tables, strict=True)):
         answer.notes.append(f"Of larger tables {most:,} rows count, chosen at random; raise --memory for more.")
         say(answer.notes[-1])
@@ -174,7 +168,7 @@ def status(what: str, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-def finish(answer: Answer, record: dict[str, Any], json: bool | None) -> bool:
+def printed_as_json(record: dict[str, Any], json: bool | None) -> bool:
     """Print the record if it is to be JSON; whether that was so."""
     if wants_json(json):
         print_json(record)
