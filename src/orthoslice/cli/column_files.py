@@ -126,7 +126,8 @@ def _of_arrow(
     name: str, schema: Any, batches: Callable[[list[str]], Any], memory: int, names: list[str] | None = None
 ) -> Source:
     """What yields batches of Arrow columns; `names` are ours for columns without one."""
-    types = importlib.import_module("pyarrow").types
+    arrow = importlib.import_module("pyarrow")
+    types = arrow.types
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     theirs = list(schema.names)
     columns = theirs if names is None else names
@@ -143,6 +144,8 @@ def _of_arrow(
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)
                 yield np.column_stack([_arrow_column(part.column(theirs[k])) for k in chosen])
+        # Arrow keeps what it had for the next time; others need it now.
+        arrow.default_memory_pool().release_unused()
 
     return Source(
         name, columns, lambda chosen: guarded(name, "a table", pieces(chosen)), skipped, named=names is None

@@ -36,6 +36,9 @@ _STAGES = {
 
 _ESTIMATES = ("sliced", "projected")
 
+# What readers and kernels keep for themselves.
+_KEPT_BYTES = 24_000_000
+
 # Rows times columns above which a part takes long enough for a bar of its own.
 _LONG = 5_000_000
 
@@ -90,7 +93,7 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
     memory = check_memory(reading.memory)
     # Each worker holds a direction: the projections of all rows, and as much again twice to sort them.
     row_bytes = 3 * a.points.itemsize * (len(a.points) + len(b.points))
-    workers = max(1, min(default_workers(), 3 * memory // 4 // row_bytes))
+    workers = max(1, min(default_workers(), (3 * memory // 4 - _KEPT_BYTES) // row_bytes))
     first, second = answer.labels
     return plan_comparison(
         a.points,
