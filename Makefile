@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .PHONY: demo test test-full examples lint clean
 
 demo: $(VENV)/core
-	@$(BIN)/orthoslice demo --format table
+	@$(BIN)/orthoslice demo --words
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal

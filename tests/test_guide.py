@@ -12,7 +12,14 @@ import pytest
 import orthoslice as osl
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
-SECTIONS = ["From samples to laws", "Where do they differ?", "Common units", "In other libraries"]
+SECTIONS = [
+    "From samples to laws",
+    "All of it at once",
+    "Where do they differ?",
+    "Common units",
+    "Pictures and reports",
+    "In other libraries",
+]
 
 
 def test_python_of_the_guide_runs():

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import orthoslice as osl
+from orthoslice.reporting import write_report
 
 SOURCE = Path(osl.__file__).parent
 PROJECT = Path(__file__).parents[1]
@@ -39,9 +40,13 @@ HEAVY = [
     "sklearn",
     "anndata",
     "scanpy",
+    "pyarrow",
+    "PIL",
 ]
 MODULES = [osl, osl.directions]
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
+FUNCTIONS |= {f"plot.{n}": getattr(osl.plot, n) for n in osl.plot.__all__}
+FUNCTIONS["write_report"] = write_report
 CLASSES = {n: c for m in MODULES for n in m.__all__ if inspect.isclass(c := getattr(m, n))}
 SAMPLERS = {
     n: c for n, c in CLASSES.items() if issubclass(c, osl.directions.Sampler) and not inspect.isabstract(c)
@@ -90,6 +95,9 @@ def test_the_contract_is_there():
     assert list(inspect.signature(osl.pairwise).parameters)[:3] == ["clouds", "method", "p"]
     barycenter = list(inspect.signature(osl.barycenter).parameters)
     assert barycenter[:4] == ["clouds", "weights", "n_points", "method"]
+    compare = list(inspect.signature(osl.compare).parameters)
+    assert compare[:5] == ["x", "y", "p", "names", "features"]
+    assert {"x_weights", "y_weights", "n_permutations", "max_rows", "rng", "memory"} <= set(compare)
     explain = list(inspect.signature(osl.explain).parameters)
     assert explain[:4] == ["x", "y", "p", "names"]
     assert {"x_weights", "y_weights", "rng", "memory", "workers"} <= set(explain)

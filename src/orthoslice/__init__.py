@@ -7,6 +7,7 @@ from orthoslice import control, datasets, directions, exact
 from orthoslice.all_pairs import Pairwise, pairwise
 from orthoslice.barycenters import barycenter
 from orthoslice.bounds import Bounds, wasserstein_bounds
+from orthoslice.comparing import Comparison, compare
 from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.descent import Descent
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BootstrapResult",
     "Bounds",
+    "Comparison",
     "Coupling",
     "Descent",
     "Estimate",
@@ -35,6 +37,7 @@ __all__ = [
     "UntrustedWarning",
     "barycenter",
     "bootstrap",
+    "compare",
     "control",
     "datasets",
     "directions",
@@ -55,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    # Neither torch nor what the adapters are for is loaded by those who do not use them.
-    if name in ("nn", "adapters"):
+    # Neither torch nor matplotlib nor what the adapters are for is loaded by those who do not use them.
+    if name in ("nn", "adapters", "plot"):
         return _importlib.import_module(f"orthoslice.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,7 @@ from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Samp
 from orthoslice.distances import Options, estimate_distance
 from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
+from orthoslice.markup import card
 from orthoslice.matching import match
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
 from orthoslice.orders import in_canonical_order
@@ -41,6 +42,10 @@ class Bounds:
 
     def __repr__(self) -> str:
         return f"Bounds({self.lower:.6g} <= W_{self.p:g} <= {self.upper:.6g})"
+
+    def _repr_html_(self) -> str:
+        rows = [("at least", f"{self.lower:.6g}"), ("at most", f"{self.upper:.6g}")]
+        return card(f"W_{self.p:g}, the Wasserstein distance, for certain", rows)
 
 
 def wasserstein_bounds(

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, detach, is_traced, is_widened, library, namespace, wide_float
+from orthoslice.arrays import (
+    Array,
+    DType,
+    detach,
+    is_traced,
+    is_widened,
+    library,
+    namespace,
+    to_numpy,
+    wide_float,
+)
 from orthoslice.inputs import (
     as_array,
     as_floating,
@@ -173,6 +183,23 @@ def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any
     clouds = _check_single(f"for `{what}`", make_clouds(*(tables.get(name) for name in given)))
     points = [c.points.astype(np.float64) for c in clouds]
     return make_clouds(*points, *(_normalised(c.weights) for c in clouds))
+
+
+def numpy_clouds(
+    what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None
+) -> tuple[Cloud, Cloud]:
+    """Two single clouds of NumPy arrays in the type they came in: a copy of all points may be too much.
+
+    As :func:`host_clouds` otherwise; memory maps stay maps.
+    """
+    clouds = _check_single(f"for `{what}`", make_clouds(x, y, x_weights, y_weights))
+    arrays = [c.points for c in clouds] + [c.weights for c in clouds]
+    if is_traced(*arrays):
+        raise TypeError(f"`{what}` needs values and cannot be traced (jit, grad or vmap). Call it outside.")
+    if all(a is None or isinstance(a, np.ndarray) for a in arrays):
+        return clouds
+    # Again: on an accelerator values could not be checked.
+    return make_clouds(*(None if a is None else to_numpy(a) for a in arrays))
 
 
 def _check_single(where: str, clouds: tuple[Cloud, Cloud]) -> tuple[Cloud, Cloud]:

@@ -42,6 +42,7 @@ from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
 from orthoslice.result import Estimate, register_estimates, root
+from orthoslice.stopping import stop_asked
 from orthoslice.trust import Subject, look_of
 
 # The key where directions are given.
@@ -210,19 +211,25 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         settled = request if control is None else replace(request, control=control)
         passes = Passes(settled, x, y, stream, wanted, advance)
         for units in request.looks:
-            parts.append(passes.run(done, units))
+            part = passes.run(done, units)
+            if stop_asked():
+                units, part = _whole_units(request.layout, done, part)
+            parts.append(part)
             done = units
             used = request.layout.first(units)
             raw = concat_rows([part.costs for part in parts])
             if control is not None:
                 known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
             scores, variance = _corrected(raw, parts, known, used)
-            if units < request.layout.n_units and _meets_tolerance(
-                request,
-                _subject(request, x, y),
-                with_variance(block_statistics(scores, used), variance),
-                raw,
-                used,
+            if units < request.layout.n_units and (
+                stop_asked()
+                or _meets_tolerance(
+                    request,
+                    _subject(request, x, y),
+                    with_variance(block_statistics(scores, used), variance),
+                    raw,
+                    used,
+                )
             ):
                 break
     for part in parts:
@@ -243,6 +250,21 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         found["variance"] = xp.zeros_like(value) + variance
         found["raw"] = raw
     return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
+
+
+def _whole_units(layout: Layout, done: int, part: Scored) -> tuple[int, Scored]:
+    """What is whole of the units that a pass began after `done` of them, and after how many units it ends.
+
+    Where it is none, there is no estimate to give, and what asked to stop goes its way.
+    """
+    ends = layout.unit_ends
+    rows = int(ends[done]) + part.costs.shape[0]
+    units = int(np.searchsorted(ends, rows, side="right")) - 1
+    if units == 0:
+        raise KeyboardInterrupt
+    kept = slice(0, int(ends[units] - ends[done]))
+    controls = None if part.controls is None else part.controls[kept]
+    return units, part._replace(costs=part.costs[kept], controls=controls)
 
 
 def _names_of_found(request: Request) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays import RNG, Stream, is_traced, resolve_rng, to_numpy
+from orthoslice.arrays import RNG, Stream, resolve_rng
 from orthoslice.ascent import Found, Landscape, Table, line_scores, most_different
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.cloud import Cloud, numpy_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.lines import differences, powered, scatter_slopes, weigh
 from orthoslice.costs.pools import mean_power
@@ -110,7 +110,7 @@ def explain(
     """
     p = check_p(p)
     labels, rows = _feature_names(names, x, y), _row_labels(x)
-    cloud_x, cloud_y = _host_clouds(x, y, x_weights, y_weights)
+    cloud_x, cloud_y = numpy_clouds("explain", x, y, x_weights, y_weights)
     if labels is None:
         labels = [f"x{k}" for k in range(cloud_x.dim)]
     elif len(labels) != cloud_x.dim:
@@ -189,21 +189,6 @@ def _row_labels(x: Any) -> Any:
     """The labels of the rows of a pandas frame, or None; lists have an `index` too."""
     labels = getattr(x, "index", None)
     return labels if hasattr(labels, "equals") else None
-
-
-def _host_clouds(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Cloud, Cloud]:
-    """Single clouds of NumPy arrays in the type they came in: a copy of all points may be too much."""
-    clouds = make_clouds(x, y, x_weights, y_weights)
-    if clouds[0].batch or clouds[1].batch:
-        shapes = " and ".join(str(tuple(c.points.shape)) for c in clouds)
-        raise ValueError(f"`x` and `y` must be single clouds (n, dim) for `explain`; got shapes {shapes}.")
-    arrays = [c.points for c in clouds] + [c.weights for c in clouds]
-    if is_traced(*arrays):
-        raise TypeError("`explain` needs values and cannot be traced (jit, grad or vmap). Call it outside.")
-    if all(a is None or isinstance(a, np.ndarray) for a in arrays):
-        return clouds
-    # Again: on an accelerator values could not be checked.
-    return make_clouds(*(None if a is None else to_numpy(a) for a in arrays))
 
 
 def _compare_features(job: Job) -> Compared:

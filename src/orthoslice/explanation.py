@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orthoslice.ascent import Table
+from orthoslice.markup import card
 
 # How many of each are shown.
 _SHOWN_FEATURES, _SHOWN_LOADINGS, _SHOWN_POINTS = 5, 4, 5
@@ -117,7 +118,7 @@ class Explanation:
         if many > len(shown):
             lines.append(f"  the {many - len(shown)} others: {rest:.0%} together")
         lines.append("Combinations of features that differ most, and how far apart x and y are along them:")
-        lines += [f"  {_sum_of(d)}: {d.distance:.3g}" for d in self.directions]
+        lines += [f"  {sum_of(d)}: {d.distance:.3g}" for d in self.directions]
         far = ", ".join(f"{q.row!r} ({q.distance:.3g})" for q in self.points[:_SHOWN_POINTS])
         if far:
             lines.append(f"Points of x that move most to become y (typically {self.typical_move:.3g}): {far}")
@@ -125,8 +126,21 @@ class Explanation:
         lines.append("Any two samples differ a little. Could it be chance? Ask `osl.two_sample_test(x, y)`.")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        n, m = self._sizes
+        title = f"How y ({m:,} points) differs from x ({n:,} points)"
+        if self.distance == 0:
+            return card(title, [], ["Not at all: both hold the same points."])
+        rows = [(str(f.name), f"{f.share:.0%}: {f.change}") for f in self.features[:_SHOWN_FEATURES]]
+        left = len(self.features) - len(rows)
+        if left:
+            rest = sum(f.share for f in self.features[len(rows) :])
+            rows.append((f"the {left} others", f"{rest:.0%} together"))
+        rows += [(f"along {sum_of(d)}", f"{d.distance:.3g} apart") for d in self.directions]
+        return card(title, rows, self.notes)
 
-def _sum_of(direction: DifferentDirection) -> str:
+
+def sum_of(direction: DifferentDirection) -> str:
     """The largest loadings as a sum: "0.8 age - 0.6 income"."""
     shown = list(direction.loadings.items())[:_SHOWN_LOADINGS]
     terms = [f"{'-' if w < 0 else '+'} {abs(w):.2g} {name}" for name, w in shown if round(w, 2)]

@@ -16,6 +16,7 @@ from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
 from orthoslice.kernels.cuda import device_refusal, free_bytes
 from orthoslice.labels import Table, check_groups
+from orthoslice.markup import card
 from orthoslice.options import (
     check_host_directions,
     check_level,
@@ -101,17 +102,38 @@ class TwoSampleResult:
         high = betaincinv(hits + 1, misses, 1 - tail) if misses else 1.0
         return float(low), float(high)
 
+    @property
+    def _few(self) -> str:
+        """A word on labellings that are too few, if they are."""
+        if self.n_labellings >= _FEWEST_LABELLINGS:
+            return ""
+        return f"there are only {self.n_labellings:g} labellings, so that p cannot be small"
+
+    @property
+    def _repeat(self) -> str:
+        return f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+
     def __repr__(self) -> str:
-        few = ""
-        if self.n_labellings < _FEWEST_LABELLINGS:
-            few = f"; there are only {self.n_labellings:g} labellings, so that p cannot be small"
+        few = f"; {self._few}" if self._few else ""
         n, m = self._sizes
         return (
             f"TwoSampleResult({self.name}_{self.p:g} of {n} and {m} points is {self.statistic:.6g}; "
             f"{self._n_reached} of {self.n_permutations} permutations of {self._exchanged} reach it: "
             f"p = {self.pvalue:.3g} +- {self.pvalue_stderr:.1g} (Monte Carlo error){few}; "
-            f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed})"
+            f"{self._repeat})"
         )
+
+    def _repr_html_(self) -> str:
+        n, m = self._sizes
+        permuted = f"{self._n_reached:,} of {self.n_permutations:,} permutations of {self._exchanged}"
+        rows = [
+            ("p-value", f"{self.pvalue:.3g} \u00b1 {self.pvalue_stderr:.1g} (Monte Carlo error)"),
+            (f"{self.name}_{self.p:g}", f"{self.statistic:.6g}"),
+            ("reached by", permuted),
+            ("to repeat it", self._repeat),
+        ]
+        title = f"Do {n:,} and {m:,} points have the same law?"
+        return card(title, rows, [f"Note: {self._few}."] if self._few else [])
 
 
 def two_sample_test(

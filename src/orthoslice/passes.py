@@ -33,6 +33,7 @@ from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.request import Request
+from orthoslice.stopping import stop_asked
 from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
@@ -104,6 +105,9 @@ class Passes:
             parts.append(table)
             totals = add_totals(totals, extra)
             self.advance(table.shape[0])
+            # Gradients are sums over all rows, of which a part is of no use.
+            if stop_asked() and not any(self.wanted):
+                break
         return concat_rows(parts), totals
 
     def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Table]]:

@@ -35,6 +35,7 @@ from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
+from orthoslice.markup import card, preformatted
 from orthoslice.options import check_level
 from orthoslice.population import FEWEST_POINTS, NEAR, SampleError, sample_error
 from orthoslice.trust import Subject
@@ -307,24 +308,50 @@ class Estimate:
                 "length."
             )
 
+    def _told_interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """The interval of the distance as it is shown, without a warning; None where there is no error bar."""
+        if degrees_of_freedom(self._layout) == 0:
+            return None
+        low, high = (self._scaled(root(limit, self.p)) for limit in self._limits(level, warn=False))
+        return float(to_numpy(low)), float(to_numpy(high))
+
+    @property
+    def _repeat(self) -> str:
+        return f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+
     def __repr__(self) -> str:
-        repeat = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
         head = f"{self.name}_{self.p:g}"
         if is_traced(self._value):
-            return f"Estimate({head}: traced; {repeat})"
+            return f"Estimate({head}: traced; {self._repeat})"
         self._check_read()
         if self._value.ndim:
-            return f"Estimate({head}: a batch of shape {tuple(self._value.shape)}; {repeat})"
-        distance = float(to_numpy(self.distance))
-        if degrees_of_freedom(self._layout) == 0:
+            return f"Estimate({head}: a batch of shape {tuple(self._value.shape)}; {self._repeat})"
+        distance, limits = float(to_numpy(self.distance)), self._told_interval()
+        if limits is None:
             error = f" (no error bar: {self._no_error_bar})"
         else:
-            limits = (self._scaled(root(limit, self.p)) for limit in self._limits(0.95, warn=False))
-            low, high = (float(to_numpy(limit)) for limit in limits)
+            low, high = limits
             error = f", 95% interval over directions [{low:.6g}, {high:.6g}] from {self.n_blocks} blocks"
             error += f" NOT to be trusted: {self._doubt}" if self._doubt else ""
         failed = "" if self.converged is not False else ", tolerance NOT met"
-        return f"Estimate({head} = {distance:.6g}{error}{failed}; {repeat})"
+        return f"Estimate({head} = {distance:.6g}{error}{failed}; {self._repeat})"
+
+    def _repr_html_(self) -> str:
+        if is_traced(self._value) or self._value.ndim:
+            return preformatted(repr(self))
+        self._check_read()
+        limits = self._told_interval()
+        sure = f"none: {self._no_error_bar}" if limits is None else f"{limits[0]:.6g} to {limits[1]:.6g}"
+        notes = [f"The interval is NOT to be trusted: {self._doubt}."] if limits and self._doubt else []
+        notes += ["The tolerance was NOT met."] if self.converged is False else []
+        kind = "sliced" if self.name == "SW" else "projected"
+        rows = [
+            ("distance", f"{float(to_numpy(self.distance)):.6g}"),
+            ("95% interval over directions", sure),
+            ("directions", f"{self.n_directions:,} in {self.n_blocks:,} independent blocks"),
+            ("to repeat it", self._repeat),
+        ]
+        return card(f"{self.name}_{self.p:g}, the {kind} Wasserstein distance", rows, notes)
 
 
 _NOT_STATIC = (

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orthoslice.kernels.waiting import say_if_slow
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -35,10 +37,24 @@ def compiled(function: Function) -> Function:
     except RuntimeError:
         # numba finds no directory it may write its cache to (a read-only or zipped install).
         uncached: Function = njit(nogil=True)(function)
-        return uncached
+        return _announced(uncached)
     # numba looks at the kernel's own file only, but machine code also holds what it calls of other files.
     cache = kernel._cache._cache_file  # type: ignore[attr-defined]
     cache._source_stamp = (cache._source_stamp, _digest())
+    return _announced(kernel)
+
+
+def _announced(kernel: Function) -> Function:
+    """Have people told who wait for the compiler; machine code that is only loaded goes another way."""
+    compiler = kernel._compiler  # type: ignore[attr-defined]
+    compile_for = compiler.compile
+
+    @functools.wraps(compile_for)
+    def compile_aloud(*signature: Any) -> Any:
+        with say_if_slow("compiling kernels for this processor, once"):
+            return compile_for(*signature)
+
+    compiler.compile = compile_aloud
     return kernel
 
 

@@ -21,7 +21,7 @@ def test_demo_prints_ordered_numbers() -> None:
 
 
 def test_demo_prints_a_table_when_asked() -> None:
-    result = CliRunner().invoke(app, ["demo", "--format", "table"])
+    result = CliRunner().invoke(app, ["demo", "--words"])
     assert result.exit_code == 0
     for text in ("SW_2", "PW_2", "W_2", "certain bounds", "Digit 0 (178, 64) against digit 1 (182, 64)"):
         assert text in result.stdout

@@ -1,0 +1,158 @@
+"""Files of named columns: text with delimiters, .parquet and .feather, all read by Arrow."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, shown_name
+from orthoslice.labels import Table
+
+# As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
+_BLOCK_BYTES = 1 << 20
+
+
+def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
+    return _open_delimited(name, path, ",", memory)
+
+
+def open_tsv(name: str, path: Path, key: str | None, memory: int) -> Source:
+    return _open_delimited(name, path, "\t", memory)
+
+
+def _open_delimited(name: str, path: Path, delimiter: str, memory: int) -> Source:
+    with path.open("rb") as file:
+        if not file.seekable():
+            return open_stream(name, file, memory, delimiter)
+        start = file.read(_BLOCK_BYTES)
+    return _of_text(name, start, lambda: path.open("rb"), delimiter, memory)
+
+
+def open_stream(name: str, stream: IO[bytes], memory: int, delimiter: str = ",") -> Source:
+    """Text that comes through a pipe: put aside first, since it is looked at twice."""
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 (who reads it closes it)
+    shutil.copyfileobj(stream, kept)
+    kept.seek(0)
+    start = kept.read(_BLOCK_BYTES)
+    kept.seek(0)
+    return _of_text(name, start, lambda: kept, delimiter, memory)
+
+
+def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter: str, memory: int) -> Source:
+    """Text of which the first block is known, which tells delimiter, header and types of columns."""
+    csv = need("pyarrow.csv", "data", "Reading text tables")
+    shown = shown_name(name)
+    if not start.strip():
+        raise FileError(f"{shown}: the file is empty.")
+    if b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise FileError(f"{shown}: is not text in UTF-8 (perhaps UTF-16, or no text at all). Save it as UTF-8.")
+    line = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").splitlines()[0]
+    if delimiter == "," and b"," not in line:
+        delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
+    bare = all(_is_number(cell) for cell in line.split(delimiter.encode()))
+    how = csv.ReadOptions(autogenerate_column_names=bare), csv.ParseOptions(delimiter=delimiter)
+    if len(start) == _BLOCK_BYTES:
+        start = start[: start.rfind(b"\n") + 1] or start
+    block = csv.read_csv(io.BytesIO(start), *how)
+    pa = importlib.import_module("pyarrow")
+    # What is whole, or missing, in the first block need not be so further on.
+    types = {f.name: f.type if pa.types.is_boolean(f.type) else pa.float64() for f in block.schema}
+
+    def batches(wanted: list[str]) -> Iterator[Any]:
+        chosen = csv.ConvertOptions(include_columns=wanted, column_types={c: types[c] for c in wanted})
+        with opened() as file, csv.open_csv(file, *how, chosen) as reader:
+            yield from reader
+
+    ours = [f"x{k}" for k in range(len(types))] if bare else None
+    source = _of_arrow(name, block.schema, batches, memory, ours)
+    for column, theirs in zip(source.columns, block.columns, strict=True):
+        if pa.types.is_integer(theirs.type) and _is_rounded(theirs):
+            source.skipped[column] = "integers above 2^53, which look like identifiers"
+    if not bare:
+        return source
+    return replace(source, notes=(f"{shown}: there is no header, so that columns are called x0, x1, ...",))
+
+
+def _is_rounded(integers: Any) -> bool:
+    """Whether floating point would round some of these."""
+    found = importlib.import_module("pyarrow.compute").min_max(integers)
+    ends = [end for end in (found["min"].as_py(), found["max"].as_py()) if end is not None]
+    return any(abs(end) > 2**53 for end in ends)
+
+
+def _is_number(cell: bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def open_parquet(name: str, path: Path, key: str | None, memory: int) -> Source:
+    pq = need("pyarrow.parquet", "data", "Reading .parquet files")
+    # Neither read ahead nor by many threads: row groups would pile up in memory.
+    file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+    schema = file.schema_arrow
+    rows = piece_rows(memory, len(schema))
+
+    def batches(chosen: list[str]) -> Any:
+        return file.iter_batches(batch_size=rows, columns=chosen, use_threads=False)
+
+    return _of_arrow(name, schema, batches, memory)
+
+
+def open_feather(name: str, path: Path, key: str | None, memory: int) -> Source:
+    pa = need("pyarrow", "data", "Reading .feather files")
+    need("pyarrow.ipc", "data", "Reading .feather files")
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+
+    def batches(chosen: list[str]) -> Iterator[Any]:
+        for k in range(file.num_record_batches):
+            yield file.get_batch(k).select(chosen)
+
+    return _of_arrow(name, file.schema, batches, memory)
+
+
+def _of_arrow(
+    name: str, schema: Any, batches: Callable[[list[str]], Any], memory: int, names: list[str] | None = None
+) -> Source:
+    """What yields batches of Arrow columns; `names` are ours for columns without one."""
+    arrow = importlib.import_module("pyarrow")
+    types = arrow.types
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    theirs = list(schema.names)
+    columns = theirs if names is None else names
+    skipped = {}
+    for column, kind in zip(columns, schema.types, strict=True):
+        if not any(is_kind(kind) for is_kind in numeric):
+            skipped[column] = "text" if types.is_string(kind) or types.is_large_string(kind) else f"type {kind}"
+        elif re.fullmatch(r"|Unnamed: \d+|__index_level_\d+__", column):
+            skipped[column] = "row numbers, it seems: it has no name"
+
+    def pieces(chosen: list[int]) -> Iterator[Table]:
+        for batch in batches([theirs[k] for k in chosen]):
+            step = piece_rows(memory, len(chosen))
+            for first in range(0, batch.num_rows, step):
+                part = batch.slice(first, step)
+                yield np.column_stack([_arrow_column(part.column(theirs[k])) for k in chosen])
+        # Arrow keeps what it had for the next time; others need it now.
+        arrow.default_memory_pool().release_unused()
+
+    return Source(
+        name, columns, lambda chosen: guarded(name, "a table", pieces(chosen)), skipped, named=names is None
+    )
+
+
+def _arrow_column(column: Any) -> Table:
+    """Numbers in float64, missing ones as NaN; integers that would be rounded are an error of Arrow's."""
+    found: Table = column.cast("float64").to_numpy(zero_copy_only=False)
+    return found

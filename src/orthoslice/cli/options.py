@@ -1,0 +1,231 @@
+"""The options of the command line, each said once: commands name the groups they take."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+_FILES, _NUMBERS, _OUTPUT = "What is read", "How it is worked out", "What is printed"
+
+
+class Directions(enum.StrEnum):
+    """Names of `directions` in the library."""
+
+    auto = "auto"
+    orthogonal = "orthogonal"
+    equispaced = "equispaced"
+    optimized = "optimized"
+    kerdock = "kerdock"
+    sobol = "sobol"
+    iid = "iid"
+    hadamard = "hadamard"
+
+
+def _size(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"[1-9]\d{0,4}x[1-9]\d{0,4}", text) is None:
+        raise typer.BadParameter(f"must be WIDTHxHEIGHT, such as 32x32; got {text!r}.")
+    return text
+
+
+def _memory(text: str) -> str:
+    from orthoslice.options import check_memory
+
+    try:
+        check_memory(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+class Reading(NamedTuple):
+    """What is wanted of the files."""
+
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Compare these columns only.", rich_help_panel=_FILES),
+    ] = None
+    drop_missing: Annotated[
+        bool,
+        typer.Option(
+            "--drop-missing", help="Leave out rows with missing values (else refused).", rich_help_panel=_FILES
+        ),
+    ] = False
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            "--standardize",
+            help="Divide every column by its standard deviation, so that units do not matter.",
+            rich_help_panel=_FILES,
+        ),
+    ] = False
+    whiten: Annotated[
+        bool,
+        typer.Option("--whiten", help="The same, and take correlations away.", rich_help_panel=_FILES),
+    ] = False
+    resize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WxH",
+            callback=_size,
+            help="Bring images to this size, such as 32x32.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    memory: Annotated[
+        str,
+        typer.Option(
+            callback=_memory,
+            help="About how much memory to use; larger files are read in pieces.",
+            rich_help_panel=_FILES,
+        ),
+    ] = "1GB"
+
+    @property
+    def scale(self) -> str | None:
+        """How tables are brought to common units, as the library calls it."""
+        if self.standardize and self.whiten:
+            raise ValueError("Pass --standardize or --whiten, not both.")
+        return "standard" if self.standardize else "whiten" if self.whiten else None
+
+
+class Weighing(NamedTuple):
+    """Weights of rows, for commands that know what to do with them."""
+
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="How much each row counts.", rich_help_panel=_FILES),
+    ] = None
+
+
+class Drawing(NamedTuple):
+    """What distances are estimated with."""
+
+    p: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="The power: 1 for plain means, more for tails. Default: 2; 1 in tests.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None
+    n_directions: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many directions to look from.", rich_help_panel=_NUMBERS),
+    ] = None
+    directions: Annotated[
+        Directions, typer.Option(help="How directions are chosen.", rich_help_panel=_NUMBERS)
+    ] = Directions.auto
+    seed: Annotated[
+        int,
+        typer.Option(min=0, help="The same seed gives the same numbers.", rich_help_panel=_NUMBERS),
+    ] = 0
+
+
+class Stopping(NamedTuple):
+    """When an estimate is good enough."""
+
+    rtol: Annotated[
+        float | None,
+        typer.Option(
+            help="Go on until the distance is this accurate, such as 0.01; exit code 1 if that fails.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None
+
+
+class Sampling(NamedTuple):
+    """How many rows the slower parts look at."""
+
+    max_rows: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            help="Of larger tables the slower parts look at so many rows, chosen at random.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = 5000
+
+
+class Testing(NamedTuple):
+    """How a test is made."""
+
+    n_permutations: Annotated[
+        int,
+        typer.Option(min=1, help="How often rows are shuffled between the files.", rich_help_panel=_NUMBERS),
+    ] = 999
+
+
+class Printing(NamedTuple):
+    """How the answer looks."""
+
+    json: Annotated[
+        bool | None,
+        typer.Option("--json/--words", help="JSON, as when piped; or words.", rich_help_panel=_OUTPUT),
+    ] = None
+
+
+def unwrapped(function: Callable[..., None]) -> str:
+    """What a command says of itself, without the line breaks of its source."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
+
+
+@contextlib.contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Bad files, bad options and a missing library: one line on stderr, and exit code 2."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("orthoslice: stopped before there was anything to show.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        hint = " Or add --standardize." if isinstance(error, OverflowError) else ""
+        print(f"Error: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def command(
+    app: typer.Typer, *groups: type[Any], name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command, with the options of these groups after its own.
+
+    It has the name of the function unless another is given. The function gets each group as one argument,
+    called as the group is in lower case.
+    """
+    fields = {group: get_type_hints(group, include_extras=True) for group in groups}
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        names = {group.__name__.lower(): group for group in groups}
+        own = [q for q in inspect.signature(function).parameters.values() if q.name not in names]
+        parameters = [q.replace(annotation=hints[q.name]) for q in own]
+        for group, kinds in fields.items():
+            parameters += [
+                inspect.Parameter(
+                    n, inspect.Parameter.KEYWORD_ONLY, default=group._field_defaults[n], annotation=a
+                )
+                for n, a in kinds.items()
+            ]
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            whole = {name: group(*(given.pop(f) for f in group._fields)) for name, group in names.items()}
+            with errors_in_one_line():
+                function(**given, **whole)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {q.name: q.annotation for q in parameters}
+        del run.__wrapped__
+        app.command(name, help=unwrapped(function))(run)
+        return run
+
+    return register

@@ -1,0 +1,57 @@
+"""Pairs of rows, and where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orthoslice.cli.files import Loaded
+from orthoslice.cli.options import Drawing, Reading
+from orthoslice.cli.sources import FileError, split
+from orthoslice.matching import match
+from orthoslice.options import check_memory
+
+# Copies of the points, in float64, that matching holds at its peak.
+_COPIES = 4
+
+
+def check_output(output: Path, suffixes: Sequence[str], inputs: Sequence[str]) -> None:
+    """Raise unless a file may be written there, before anything takes long."""
+    if output.suffix.lower() not in suffixes:
+        raise FileError(f"{output}: the output must end with {' or '.join(suffixes)}.")
+    if not output.absolute().parent.is_dir():
+        raise FileError(f"{output}: there is no folder {output.absolute().parent} to write to.")
+    if output.is_dir() or any(output.absolute() == split(name)[0].absolute() for name in inputs):
+        raise FileError(f"{output}: the output must be a file, and none of those that are read.")
+
+
+def make_plan(tables: list[Loaded], reading: Reading, drawing: Drawing, output: Path) -> dict[str, Any]:
+    """Pair the rows of two tables, write the pairs, and say what they cost."""
+    a, b = tables
+    room, p = check_memory(reading.memory), 2.0 if drawing.p is None else drawing.p
+    size = 8 * _COPIES * (a.points.size + b.points.size)
+    if size > room:
+        raise FileError(f"A plan takes all rows in memory, about {size:,} bytes; raise --memory to that.")
+    coupling = match(
+        np.asarray(a.points),
+        np.asarray(b.points),
+        p,
+        x_weights=a.weights,
+        y_weights=b.weights,
+        directions=drawing.directions.value,
+        n_directions=drawing.n_directions,
+        rng=drawing.seed,
+        memory=room // 2,
+    )
+    apart = np.linalg.norm(coupling.x[coupling.ix].astype(np.float64) - coupling.y[coupling.iy], axis=1)
+    pairs = {"row_a": coupling.ix, "row_b": coupling.iy, "mass": coupling.mass, "distance": apart}
+    if output.suffix.lower() == ".npz":
+        np.savez_compressed(output, **pairs)
+    else:
+        numbers, formats = np.column_stack(list(pairs.values())), ("%d", "%d", "%.17g", "%.17g")
+        np.savetxt(output, numbers, fmt=formats, delimiter=",", header=",".join(pairs), comments="")
+    cost = float(coupling.cost(p))
+    return {"path": str(output), "n_pairs": len(apart), "p": p, "cost": cost, "distance": cost ** (1 / p)}

@@ -1,0 +1,64 @@
+"""Rows that come in pieces, gathered within a budget of memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import IO, Any
+
+import numpy as np
+
+from orthoslice.cli.sources import FileError
+from orthoslice.labels import Table
+
+# Room that is left on the disk when rows are put aside there.
+_SPARE_BYTES = 1 << 28
+
+
+class Rows:
+    """Rows that come in pieces: kept in memory as far as a budget goes, and then in a file that nobody sees."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any], budget: int) -> None:
+        self.name, self.dtype, self.budget = name, dtype, budget
+        self.pieces: list[Table] = []
+        self.file: IO[bytes] | None = None
+        self.n_bytes = 0
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def add(self, piece: Table) -> None:
+        piece = np.ascontiguousarray(piece, dtype=self.dtype)
+        self.n_bytes += piece.nbytes
+        if self.file is None and self.n_bytes > self.budget:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 (closed on the way out)
+            for kept in self.pieces:
+                self._write(kept)
+            self.pieces = []
+        if self.file is None:
+            # A view would keep all columns of the piece alive.
+            self.pieces.append(piece.copy() if piece.base is not None else piece)
+        else:
+            self._write(piece)
+
+    def _write(self, piece: Table) -> None:
+        assert self.file is not None
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if free < piece.nbytes + _SPARE_BYTES:
+            raise FileError(
+                f"{self.name}: its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} "
+                "bytes are left. Choose --columns, raise --memory, or set TMPDIR to another disk."
+            )
+        piece.tofile(self.file)
+
+    def whole(self, n_columns: int) -> Table:
+        """All rows: an array, or a map of the file, which has a handle of its own."""
+        if self.file is None:
+            return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]
+        self.file.flush()
+        n_rows = self.n_bytes // (self.dtype.itemsize * n_columns)
+        return np.memmap(self.file, dtype=self.dtype, mode="r", shape=(n_rows, n_columns))

@@ -1,0 +1,113 @@
+"""What a file is to those who read it: columns with names, rows in pieces, and errors of one line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orthoslice.labels import Table
+
+# Numbers of a piece at most, 32 MB of them, and the part of the memory that it may take.
+_MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
+
+STANDARD_INPUT = "-"
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the message is one line that says what is wrong with it."""
+
+
+class MissingExtra(ImportError):
+    """A library that reads such files is not installed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was opened."""
+
+    name: str
+    columns: list[str]
+    pieces: Callable[[list[int]], Iterator[Table]]
+    """All rows of some columns, a few rows at a time, in floating point, missing values as NaN.
+
+    What comes through a pipe can be asked for once.
+    """
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Columns that hold no numbers, and what they hold instead."""
+    named: bool = True
+    """Whether the columns have names of their own."""
+    notes: tuple[str, ...] = ()
+    """What people should know of it."""
+    whole: Table | None = None
+    """All rows and columns, where they are an array or a memory map already."""
+
+
+def split(name: str) -> tuple[Path, str | None]:
+    """The file and what is wanted of it: "cells.h5ad::X_pca"."""
+    if "::" not in name or Path(name).exists():
+        return Path(name), None
+    path, _, key = name.rpartition("::")
+    return Path(path), key
+
+
+@contextlib.contextmanager
+def reading(name: str, what: str) -> Iterator[None]:
+    """Make one line of whatever goes wrong with a file."""
+    shown = shown_name(name)
+    try:
+        with warnings.catch_warnings():
+            # What readers warn of either does not matter here or is said in other words.
+            warnings.simplefilter("ignore")
+            yield
+    except (FileError, MissingExtra):
+        raise
+    except FileNotFoundError:
+        raise FileError(f"{shown}: there is no such file.") from None
+    except PermissionError:
+        raise FileError(f"{shown}: this file may not be read (no permission).") from None
+    except Exception as error:
+        # Readers of other libraries raise whatever they like at files that are not theirs.
+        raise FileError(f"{shown}: cannot be read as {what}: {first_line(error)}") from error
+
+
+def piece_rows(memory: int, n_columns: int) -> int:
+    """How many rows to take at a time: several copies of them are in use at once."""
+    return max(1, min(_MOST_ITEMS, memory // (8 * _MEMORY_PART)) // max(1, n_columns))
+
+
+def shown_name(name: str) -> str:
+    """How messages call a file."""
+    return "standard input" if name == STANDARD_INPUT else name
+
+
+def need(module: str, extra: str, what: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtra(
+            f"{what} takes {package}, which is not installed: pip install 'orthoslice[{extra}]'."
+        ) from error
+
+
+def guarded(name: str, what: str, pieces: Iterator[Table]) -> Iterator[Table]:
+    """Pieces of a file, whose reader may fail at any of them."""
+    while True:
+        # Not around the yield: what goes wrong with a piece in use is no fault of the file.
+        with reading(name, what):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, not too long, or its name where it has none."""
+    lines = str(error).strip().splitlines()
+    text = "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]} ..."

@@ -1,0 +1,78 @@
+"""HTML of text that others wrote: escaped, and short tables of it for notebooks."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# Characters that turn the direction of the text after them.
+_TURNS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def shown(text: Any) -> str:
+    """Text as it can be shown: what controls a terminal, turns lines round or is no character is marked.
+
+    Examples
+    --------
+    >>> shown(f"a{chr(9)}b{chr(27)}[2J")
+    'a b�[2J'
+    """
+    marked = (" " if c.isspace() else "\ufffd" if c in _TURNS or _is_control(c) else c for c in str(text))
+    return "".join(marked)
+
+
+def cut(text: str, most: int) -> str:
+    """Text of at most so many letters, the middle left out where there are more.
+
+    Examples
+    --------
+    >>> cut("a_name_that_goes_on", 9)
+    'a_nam…_on'
+    """
+    text = shown(text)
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    return f"{text[: most - 1 - tail]}\u2026{text[len(text) - tail :]}"
+
+
+def escaped(text: Any) -> str:
+    """Text as HTML that shows it, wherever it stands: between tags or in quotes.
+
+    Examples
+    --------
+    >>> escaped("<script>")
+    '&lt;script&gt;'
+    """
+    return html.escape(shown(text), quote=True)
+
+
+def preformatted(text: str) -> str:
+    """Lines of text as they are, as HTML."""
+    lines = "\n".join(escaped(line) for line in text.split("\n"))
+    return f'<pre style="white-space:pre-wrap">{lines}</pre>'
+
+
+def card(title: str, rows: Iterable[tuple[str, str]], notes: Sequence[str] = ()) -> str:
+    """A short table with a caption, for notebooks; it has no colours, so that it fits their theme.
+
+    Examples
+    --------
+    >>> card("SW_2", [("distance", "<1")]).count("&lt;1")
+    1
+    """
+    left = 'style="text-align:left;vertical-align:top"'
+    body = "".join(
+        f'<tr><th scope="row" {left}>{escaped(name)}</th><td {left}>{escaped(value)}</td></tr>'
+        for name, value in rows
+    )
+    below = "".join(f"<p>{escaped(note)}</p>" for note in notes)
+    plain = "text-align:left;font-weight:bold;color:inherit;white-space:nowrap"
+    caption = f'<caption style="{plain}">{escaped(title)}</caption>'
+    return f'<div class="orthoslice"><table>{caption}<tbody>{body}</tbody></table>{below}</div>'
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co")

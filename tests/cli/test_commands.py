@@ -1,0 +1,556 @@
+"""Every command: what it answers, in JSON and in words, and how it ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import orthoslice as osl
+from orthoslice.cli import running
+
+ESTIMATE = {
+    "distance": float,
+    "low": float | None,
+    "high": float | None,
+    "value": float,
+    "stderr": float | None,
+    "p": float,
+    "n_directions": int,
+    "seed": int,
+    "trusted": bool,
+    "converged?": bool,
+}
+SCHEMA = {
+    "command": str,
+    "inputs": [{"name": str, "rows": int, "columns": int}],
+    "notes?": [str],
+    "sliced?": ESTIMATE,
+    "projected?": ESTIMATE,
+    "bounds?": {"lower": float, "upper": float, "p": float},
+    "test?": {"statistic": float, "pvalue": float, "n_permutations": int, "p": float, "seed": int},
+    "features?": [{"name": str, "score": float, "share": float, "change": str}],
+    "pairwise?": {
+        "labels": [str],
+        "distance": [[float]],
+        "distance_stderr": [[float | None]],
+        "order": [int],
+        "p": float,
+        "n_directions": int,
+        "seed": int,
+    },
+    "plan?": {"path": str, "n_pairs": int, "p": float, "cost": float, "distance": float},
+}
+"""The record of all commands on files; keys with a question mark may be absent, no others may be there."""
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def check(value, schema, where="record"):
+    """Raise unless a value has the shape of the schema."""
+    if isinstance(schema, dict):
+        assert isinstance(value, dict), where
+        allowed = {key.removesuffix("?"): rule for key, rule in schema.items()}
+        assert set(value) <= set(allowed), f"{where} has {set(value) - set(allowed)}"
+        assert {key for key in schema if not key.endswith("?")} <= set(value), where
+        for key, part in value.items():
+            check(part, allowed[key], f"{where}.{key}")
+    elif isinstance(schema, list):
+        assert isinstance(value, list), where
+        for part in value:
+            check(part, schema[0], f"{where}[]")
+    else:
+        assert isinstance(value, schema), f"{where} is {value!r}"
+        assert not (isinstance(value, bool) and schema is int), where
+
+
+def test_the_check_can_fail():
+    record = {"command": "test", "inputs": []}
+    check(record, SCHEMA)
+    for bad in ({"command": 1, "inputs": []}, record | {"more": 1}, {"command": "x"}, record | {"test": {}}):
+        with pytest.raises(AssertionError):
+            check(bad, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("compare", {"sliced", "projected", "bounds", "test", "features"}),
+        ("distance", {"sliced", "projected"}),
+        ("bounds", {"bounds"}),
+        ("test", {"test"}),
+        ("pairwise", {"pairwise"}),
+    ],
+)
+def test_records_follow_the_schema(run, tables, command, parts):
+    result = run(command, *tables)
+    assert result.exit_code == 0
+    check(result.record, SCHEMA)
+    assert set(result.record) == {"command", "inputs", "notes"} | parts
+    assert result.record["command"] == command
+    assert [i["rows"] for i in result.record["inputs"]] == [80, 60]
+    assert [i["columns"] for i in result.record["inputs"]] == [2, 2]
+
+
+def test_every_key_of_the_schema_is_documented():
+    text = DOCS.read_text(encoding="utf-8")
+
+    def keys(schema):
+        for part in schema if isinstance(schema, list) else schema.values() if isinstance(schema, dict) else ():
+            yield from keys(part)
+        if isinstance(schema, dict):
+            yield from schema
+
+    missing = {key.removesuffix("?") for key in keys(SCHEMA) if f'"{key.removesuffix("?")}"' not in text}
+    assert not missing
+
+
+def test_compare_says_what_the_library_says(run, tables):
+    found = run("compare", *tables, "--seed", 3).record
+    x, y = (np.loadtxt(t, delimiter=",", skiprows=1, usecols=(0, 1)) for t in tables)
+    expected = osl.sliced_wasserstein(x, y, rng=3)
+    assert found["sliced"]["distance"] == float(expected.distance)
+    assert found["sliced"]["n_directions"] == expected.n_directions
+    bounds = osl.wasserstein_bounds(x, y, rng=3)
+    assert (found["bounds"]["lower"], found["bounds"]["upper"]) == (bounds.lower, bounds.upper)
+    assert found["test"]["pvalue"] == osl.two_sample_test(x, y, rng=3).pvalue
+    assert [f["name"] for f in found["features"]] == ["age", "height"]
+    assert found["sliced"]["distance"] < found["bounds"]["lower"] <= found["bounds"]["upper"]
+    assert found["bounds"]["lower"] < found["projected"]["distance"]
+
+
+def test_compare_in_words(run, tables):
+    result = run("compare", *tables, "--words")
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "a.csv (80 rows) and b.csv (60 rows), 2 columns" in text
+    assert "Are they different? Yes." in text
+    assert "none of the shuffles put them as far apart as they are (p = 0.001)" in text
+    assert "To become like b.csv, the rows of a.csv have to move by" in text
+    assert "age" in text
+    assert "higher in b.csv: mean" in text
+    assert "column 'name' is left out: it holds text" in result.stderr
+    same = " ".join(run("compare", tables[0], tables[0], "--words").stdout.split())
+    assert "No difference was found." in same
+    assert "Yes" not in same
+
+
+def test_compare_is_quick_once_all_is_compiled(run, tmp_path):
+    """Two real tables in less than 5 s of processor time, which other processes do not change."""
+    data = pytest.importorskip("sklearn.datasets").load_breast_cancer()
+    files = [tmp_path / f"{name}.csv" for name in data.target_names]
+    for k, file in enumerate(files):
+        header = ",".join(data.feature_names)
+        np.savetxt(file, data.data[data.target == k], delimiter=",", header=header, comments="")
+    assert run("compare", *files).exit_code == 0
+    began = time.process_time()
+    found = run("compare", *files, "--standardize").record
+    assert time.process_time() - began < 5
+    assert [i["rows"] for i in found["inputs"]] == [212, 357]
+    assert found["test"]["pvalue"] == 0.001
+
+
+ODD = {
+    "row": np.array([[1.0, 2.0, 3.0]]),
+    "constant": np.ones((20, 3)),
+    "zero": np.zeros((5, 3)),
+    "tiny": np.random.default_rng(0).normal(size=(30, 3)) * 1e-300,
+    "huge": np.random.default_rng(0).normal(size=(30, 3)) * 1e300,
+    "far": np.random.default_rng(0).normal(size=(30, 3)) + 1e9,
+    "single": np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("a", ODD)
+@pytest.mark.parametrize("b", ["constant", "tiny", "single"])
+def test_odd_tables(run, tmp_path, a, b):
+    """An answer without NaN, or one line: never a traceback, and never a warning."""
+    for name in (a, b):
+        np.save(tmp_path / f"{name}.npy", ODD[name])
+    files = tmp_path / f"{a}.npy", tmp_path / f"{b}.npy"
+    for options in ((), ("--words",), ("--standardize",)):
+        result = run("compare", *files, "--n-permutations", 19, *options)
+        assert "nan" not in result.stdout
+        if "huge" in (a, b) and "--standardize" not in options:
+            assert result.exit_code == 2
+            assert result.stderr.endswith("Or add --standardize.\n")
+        else:
+            assert result.exit_code == 0
+
+
+def test_words_say_how_to_scale(run, tmp_path):
+    draw = np.random.default_rng(1)
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", draw.normal(size=(50, 3)) * [1, 1, 1000])
+    files = tmp_path / "a.npy", tmp_path / "b.npy"
+    assert "add --standardize" in " ".join(run("compare", *files, "--words").stdout.split())
+    assert "--standardize" not in run("compare", *files, "--words", "--standardize").stdout
+
+
+def test_options_reach_the_library(run, tables):
+    found = run(
+        "distance",
+        *tables,
+        "--p",
+        3,
+        "--n-directions",
+        24,
+        "--directions",
+        "iid",
+        "--seed",
+        5,
+        "--columns",
+        "height",
+    ).record
+    x, y = (np.loadtxt(t, delimiter=",", skiprows=1, usecols=1)[:, None] for t in tables)
+    expected = osl.sliced_wasserstein(x, y, 3, n_directions=24, directions="iid", rng=5)
+    assert found["sliced"]["distance"] == float(expected.distance)
+    assert found["sliced"]["n_directions"] == 24
+    assert found["sliced"]["p"] == 3
+    scaled = run("distance", *tables, "--standardize").record
+    x, y = (np.loadtxt(t, delimiter=",", skiprows=1, usecols=(0, 1)) for t in tables)
+    units = osl.scaled([x, y])
+    assert scaled["sliced"]["distance"] == pytest.approx(
+        float(osl.sliced_wasserstein(*units, rng=0).distance), rel=1e-12
+    )
+    white = run("distance", *tables, "--whiten").record
+    units = osl.scaled([x, y], "whiten")
+    assert white["sliced"]["distance"] == pytest.approx(
+        float(osl.sliced_wasserstein(*units, rng=0).distance), rel=1e-12
+    )
+    assert run("test", *tables, "--n-permutations", 19).record["test"]["pvalue"] == 0.05
+
+
+def test_weights_are_a_column(run, tmp_path):
+    """A row of weight 2 is a row that is there twice."""
+    (tmp_path / "twice.csv").write_text("u,v\n0,1\n0,1\n3,2\n")
+    (tmp_path / "weighted.csv").write_text("u,n,v\n0,2,1\n3,1,2\n")
+    (tmp_path / "other.csv").write_text("v,u,n\n5,5,1\n6,7,1\n")
+    plain = run("compare", tmp_path / "twice.csv", tmp_path / "other.csv", "--columns", "u,v").record
+    weighted = run("compare", tmp_path / "weighted.csv", tmp_path / "other.csv", "--weights", "n").record
+    assert weighted["sliced"]["distance"] == pytest.approx(plain["sliced"]["distance"])
+    assert "test" not in weighted
+    assert any("rows with weights" in note for note in weighted["notes"])
+
+
+def test_a_level_makes_the_exit_code(run, tables):
+    assert run("test", *tables, "--level", 0.05).exit_code == 1
+    assert run("test", tables[0], tables[0], "--level", 0.05).exit_code == 0
+    assert run("test", *tables).exit_code == 0
+
+
+def test_a_tolerance_that_is_missed_exits_with_1(run, tables):
+    result = run("distance", *tables, "--rtol", 1e-9, "--n-directions", 64)
+    assert result.exit_code == 1
+    assert result.record["sliced"]["converged"] is False
+    assert "less accurate than --rtol" in result.stderr
+    result = run("distance", *tables, "--rtol", 0.2)
+    assert result.exit_code == 0
+    assert result.record["sliced"]["converged"] is True
+
+
+def test_pairwise_puts_what_is_alike_side_by_side(run, tmp_path):
+    draw = np.random.default_rng(0)
+    files = [tmp_path / f"{k}.npy" for k in range(4)]
+    for file, centre in zip(files, (0, 10, 0.1, 10.1), strict=True):
+        np.save(file, draw.normal(size=(40, 3)) + centre)
+    found = run("pairwise", *files).record["pairwise"]
+    assert found["labels"] == ["0.npy", "1.npy", "2.npy", "3.npy"]
+    assert {frozenset(found["order"][:2]), frozenset(found["order"][2:])} == {
+        frozenset({0, 2}),
+        frozenset({1, 3}),
+    }
+    expected = osl.pairwise([np.load(f) for f in files], rng=0).distance
+    np.testing.assert_array_equal(found["distance"], expected)
+    shown = run("pairwise", *files, "--words").stdout
+    places = [shown.index(f"{k}.npy") for k in found["order"]]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_plan_writes_pairs(run, tables, tmp_path, suffix):
+    output = tmp_path / f"plan{suffix}"
+    result = run("plan", *tables, "-o", output)
+    assert result.exit_code == 0
+    check(result.record, SCHEMA)
+    if suffix == ".csv":
+        assert output.read_text().startswith("row_a,row_b,mass,distance\n")
+        rows = np.loadtxt(output, delimiter=",", skiprows=1)
+    else:
+        with np.load(output) as pairs:
+            rows = np.column_stack([pairs[k] for k in ("row_a", "row_b", "mass", "distance")])
+    assert len(rows) == result.record["plan"]["n_pairs"]
+    np.testing.assert_allclose(np.bincount(rows[:, 0].astype(int), rows[:, 2]), 1 / 80)
+    np.testing.assert_allclose(np.bincount(rows[:, 1].astype(int), rows[:, 2]), 1 / 60)
+    np.testing.assert_allclose((rows[:, 2] * rows[:, 3] ** 2).sum(), result.record["plan"]["cost"])
+    assert result.record["plan"]["distance"] >= run("bounds", *tables).record["bounds"]["lower"]
+
+
+def test_plan_writes_over_no_input(run, tables):
+    before = tables[0].read_text()
+    result = run("plan", *tables, "-o", tables[0])
+    assert result.exit_code == 2
+    assert tables[0].read_text() == before
+    assert run("plan", *tables, "-o", "plan.txt").exit_code == 2
+    assert run("plan", *tables, "-o", "/no/such/folder/plan.csv").exit_code == 2
+
+
+def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
+    written = {}
+    module = types.ModuleType("orthoslice.reporting")
+    module.write_report = lambda path, comparison, **_: written.update(path=path, comparison=comparison)
+    monkeypatch.setitem(sys.modules, "orthoslice.reporting", module)
+    assert run("report", *tables, "-o", tmp_path / "r.html", "--n-permutations", 19).exit_code == 0
+    found = written["comparison"]
+    assert written["path"] == tmp_path / "r.html"
+    assert found.names == ("a.csv", "b.csv")
+    assert found.features == ("age", "height")
+    assert found.test.n_permutations == 19
+    assert None not in (found.sliced, found.projected, found.bounds, found.explanation, found.shuffled_move)
+
+
+def test_info_tells_versions_and_refusals(run, monkeypatch):
+    found = run("info").record
+    assert found["versions"]["orthoslice"] == osl.__version__
+    assert found["kernels"]["numba"] == "in use"
+    monkeypatch.setattr("orthoslice.cli.about.numba_refusal", lambda: "numba cannot be imported (too old)")
+    assert run("info").record["kernels"]["numba"] == "not in use: numba cannot be imported (too old)"
+    assert "numba" in run("info", "--words").stdout
+
+
+def test_version_and_help(run):
+    assert run("--version").stdout == f"orthoslice {osl.__version__}\n"
+    text = run("--help").stdout
+    for command in (
+        "compare",
+        "distance",
+        "bounds",
+        "test",
+        "pairwise",
+        "plan",
+        "report",
+        "info",
+        "warmup",
+        "demo",
+    ):
+        assert command in text
+        assert run(command, "--help").exit_code == 0
+    help_of_compare = run("compare", "--help").stdout
+    for option in ("p", "rtol", "directions", "n-directions", "weights", "columns", "standardize", "whiten"):
+        assert f"--{option}" in help_of_compare
+    for option in ("drop-missing", "seed", "memory", "json"):
+        assert f"--{option}" in help_of_compare
+
+
+def test_help_loads_no_more_than_it_needs():
+    code = (
+        "import sys, orthoslice.cli; from typer.testing import CliRunner; "
+        "assert CliRunner().invoke(orthoslice.cli.app, ['compare', '--help']).exit_code == 0; "
+        "print([m for m in ('numba', 'pyarrow', 'pandas', 'torch', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_standard_input(run, tables):
+    found = run("distance", "-", tables[1], stdin=tables[0].read_bytes()).record
+    assert found["sliced"] == run("distance", *tables).record["sliced"]
+    assert found["inputs"][0]["name"] == "-"
+    assert "Only one" in run("distance", "-", "-", stdin=b"").stderr
+
+
+def test_ctrl_c_prints_the_estimate_so_far(run, tables, monkeypatch):
+    """The signal comes while directions are being scored, after the first of them."""
+    from orthoslice import passes
+
+    real, seen = passes.Passes._score, []
+
+    def score(self, task, draw):
+        if len(seen) == 1:
+            signal.raise_signal(signal.SIGINT)
+        seen.append(task)
+        return real(self, task, draw)
+
+    monkeypatch.setattr(passes.Passes, "_score", score)
+    monkeypatch.setattr(passes, "_HOST_BYTES", 1 << 14)
+    monkeypatch.setattr("orthoslice.options.default_workers", lambda: 1)
+    result = run("distance", *tables, "--rtol", 1e-9, "--n-directions", 100_000, "--directions", "iid")
+    assert result.exit_code == running.EXIT_INTERRUPTED
+    check(result.record, SCHEMA)
+    assert 0 < result.record["sliced"]["n_directions"] < 100_000
+    assert "projected" not in result.record
+    assert any("Ctrl-C" in note for note in result.record["notes"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_before_there_is_anything(run, tables, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orthoslice.cli.running.read_tables", interrupt)
+    result = run("distance", *tables)
+    assert result.exit_code == 130
+    assert result.stderr == "orthoslice: stopped before there was anything to show.\n"
+    assert result.stdout == ""
+
+
+def test_a_real_process_hears_ctrl_c(tmp_path):
+    """SIGINT to `python -m orthoslice` in the middle of a long run: JSON on stdout, no traceback on stderr."""
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", draw.normal(size=(3000, 8)))
+    environment = {**os.environ, "PYTHONPATH": str(Path(osl.__file__).parents[1]), "ORTHOSLICE_QUIET": "1"}
+    code = (
+        "import os, orthoslice.passes as passes, orthoslice.cli as cli\n"
+        "real = passes.Passes._score\n"
+        "def score(self, *args):\n"
+        "    found = real(self, *args)\n"
+        "    os.write(2, b'scored\\n')\n"
+        "    return found\n"
+        "passes.Passes._score = score\n"
+        "cli.app()\n"
+    )
+    arguments = ["distance", "a.npy", "b.npy", "--rtol", "1e-9", "--n-directions", "10000000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in range(3):
+            assert process.stderr.readline() == "scored\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    record = json.loads(out)
+    check(record, SCHEMA)
+    assert record["sliced"]["n_directions"] < 10_000_000
+
+
+def test_warmup_compiles_what_a_comparison_needs(run):
+    """After it no kernel meets types that are new to it."""
+    from numba.core.dispatcher import Dispatcher
+
+    def compiled():
+        kernels = [o for o in gc.get_objects() if issubclass(type(o), Dispatcher)]
+        return {(k.py_func.__module__, k.py_func.__name__, s) for k in kernels for s in k.overloads}
+
+    result = run("warmup")
+    assert result.exit_code == 0
+    assert "all is compiled" in result.stderr
+    before = compiled()
+    draw = np.random.default_rng(0)
+    for dtype in (np.float64, np.float32):
+        x, y = (draw.normal(size=(n, 5)).astype(dtype) for n in (150, 130))
+        osl.compare(x, y, rng=0, n_permutations=19)
+        osl.compare(np.tile(x, 4)[:, ::-1], np.tile(y, 4), rng=0, n_permutations=19)
+    assert len(before) > 20
+    assert compiled() == before
+
+
+def test_warmup_without_a_compiler(run, monkeypatch):
+    monkeypatch.setattr(
+        "orthoslice.cli.about.numba_refusal", lambda: "numba cannot be imported (it is not there)"
+    )
+    result = run("warmup")
+    assert result.exit_code == 0
+    assert "there is nothing to compile: numba cannot be imported" in result.stderr
+
+
+def test_ctrl_c_after_the_first_part(run, tables, monkeypatch):
+    """What was worked out by then is printed; the part under way is not waited for."""
+
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("orthoslice.comparing.two_sample_test", interrupt)
+    result = run("compare", *tables)
+    assert result.exit_code == running.EXIT_INTERRUPTED
+    check(result.record, SCHEMA)
+    assert {"sliced"} == set(result.record) - {"command", "inputs", "notes"}
+    assert result.record["sliced"] == run("distance", *tables).record["sliced"]
+    assert "How far apart are they?" in run("compare", *tables, "--words").stdout
+
+
+MEMORY_SCRIPT = """
+import re, sys, threading
+from pathlib import Path
+from typer.testing import CliRunner
+from orthoslice.cli import app
+
+def anonymous():
+    return 1024 * int(re.search(r"RssAnon:\\\\s*(\\\\d+)", Path("/proc/self/status").read_text()).group(1))
+
+def run(*files):
+    options = ["--memory", "96MB", "--n-directions", "16", "--n-permutations", "19"]
+    options += ["--max-rows", "500"]
+    result = CliRunner().invoke(app, ["compare", *files, *options])
+    assert result.exit_code == 0, result.output
+
+run(*(file.replace("large", "small") for file in sys.argv[1:]))
+before = peak = anonymous()
+done = threading.Event()
+
+def watch():
+    global peak
+    while not done.wait(0.005):
+        peak = max(peak, anonymous())
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+run(*sys.argv[1:])
+done.set()
+watcher.join()
+print(peak - before)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="tells the memory of a process on Linux only"
+)
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_files_larger_than_memory(tmp_path, suffix):
+    """A pair of tables of 120 MB each within 96 MB, beyond what a small comparison leaves behind.
+
+    What counts is memory of the process's own: pages of mapped files can be given back at any time.
+    """
+    draw = np.random.default_rng(0)
+    # Parquet is read in double precision.
+    for name, n_rows in (("small", 50), ("large", 1_200_000 if suffix == ".npy" else 600_000)):
+        rows = draw.normal(size=(n_rows, 25)).astype(np.float32)
+        if suffix == ".npy":
+            np.save(tmp_path / f"{name}.npy", rows)
+        else:
+            pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+            table = pa.table({f"c{k}": rows[:, k] for k in range(25)})
+            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=100_000, compression="none")
+    del rows
+    environment = {**os.environ, "PYTHONPATH": str(Path(osl.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_SCRIPT.replace("\\\\", "\\"), f"large{suffix}", f"large{suffix}"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 96e6
