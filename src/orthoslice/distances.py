@@ -11,6 +11,7 @@ from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, rescaled, unit_scale, widened
 from orthoslice.control import Control
 from orthoslice.estimate import estimate, value_and_gradient
+from orthoslice.inputs import is_dask
 from orthoslice.options import (
     check_control,
     check_directions,
@@ -264,7 +265,14 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
-    request, x, y = check_request(name, score, clouds, p, given)
+    if any(is_dask(one) for one in clouds):
+        from orthoslice.parallel.chunks import lazy_clouds
+
+        p = check_p(p)
+        x, y = lazy_clouds(("x", clouds[0], clouds[2]), ("y", clouds[1], clouds[3]))
+        request = make_request(name, score, x, y, p, given)
+    else:
+        request, x, y = check_request(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer
 

@@ -1,0 +1,1 @@
+"""More data than one machine: Dask collections."""
