@@ -317,7 +317,7 @@ def _moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
         mean = points.mean(axis=0)
         points -= mean
         return Summary(len(points), mean, points.T @ points / len(points))
-    share = _as_weights(reading.name, weights)
+    share = weights_of(reading.name, weights)
     mass = float(share.sum())
     if mass == 0:
         return Summary(0.0, points[0], np.zeros((points.shape[1],) * 2))
@@ -327,7 +327,8 @@ def _moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
     return Summary(mass, mean, (points * share[:, None]).T @ points)
 
 
-def _as_weights(name: str, chunk: Any) -> Table:
+def weights_of(name: str, chunk: Any) -> Table:
+    """The weights of a chunk, in float64."""
     table = read_column(f"`{name}`", chunk) if hasattr(chunk, "to_numpy") else np.asarray(chunk)
     return table.astype(np.float64)
 
@@ -391,7 +392,7 @@ def _weigh(points: Any, weights: Any, reading: Reading, name: str, chunk: int, s
     try:
         came_in = np.asarray(weights).dtype
         exact_floating(name, np.asarray(weights))
-        share = _as_weights(name, weights)
+        share = weights_of(name, weights)
         if share.shape != (size,):
             raise ValueError(f"`{name}` must have one weight a point, shape ({size},); got {share.shape}.")
         check_not_negative(name, share)
@@ -408,18 +409,28 @@ def _weigh(points: Any, weights: Any, reading: Reading, name: str, chunk: int, s
     )
 
 
-def with_drawn_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> None:
-    """Fetch points that were drawn at random and note them with their clouds."""
+def note_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> None:
+    """Fetch points that were drawn at random, and note them with their clouds."""
+    for (cloud, places), rows in zip(wanted, drawn_points(wanted), strict=True):
+        assert cloud.seen is not None
+        cloud.seen.drawn[places.tobytes()] = rows
+
+
+def drawn_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> list[Table]:
+    """Points of clouds at places that were drawn: their numbers, or shares of the mass before them.
+
+    As they are, before the cloud is moved.
+    """
+    found = [np.empty((len(places), cloud.dim)) for cloud, places in wanted]
     calls, owners = [], []
-    for cloud, places in wanted:
+    for (cloud, places), table in zip(wanted, found, strict=True):
         for k, index, among in _by_chunk(cloud, places):
             weights = None if cloud.weight_chunks is None else cloud.weight_chunks[k]
             calls.append((_take, cloud.chunks[k], weights, cloud.reading._replace(origin=None), among))
-            owners.append((cloud, places, index))
-    for (cloud, places, index), rows in zip(owners, run_all(calls), strict=True):
-        assert cloud.seen is not None
-        empty = np.empty((len(places), cloud.dim))
-        cloud.seen.drawn.setdefault(places.tobytes(), empty)[index] = rows
+            owners.append((table, index))
+    for (table, index), rows in zip(owners, run_all(calls), strict=True):
+        table[index] = rows
+    return found
 
 
 def _by_chunk(cloud: LazyCloud, places: Table) -> list[tuple[int, Table, Table]]:
@@ -436,12 +447,12 @@ def _by_chunk(cloud: LazyCloud, places: Table) -> list[tuple[int, Table, Table]]
 
 
 def _mass(chunk: Any) -> float:
-    return float(_as_weights("weights", chunk).sum())
+    return float(weights_of("weights", chunk).sum())
 
 
 def _take(chunk: Any, weights: Any, reading: Reading, among: Table) -> Table:
     """Points of a chunk, by their numbers or by the mass that comes before them."""
     if weights is not None:
-        ends = np.cumsum(_as_weights(reading.name, weights))
+        ends = np.cumsum(weights_of(reading.name, weights))
         among = np.minimum(np.searchsorted(ends, among, side="right"), len(ends) - 1)
     return reading.points(chunk)[among].astype(np.float64)

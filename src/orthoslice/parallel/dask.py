@@ -23,16 +23,18 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import RNG, Stream
+from orthoslice.arrays import RNG, Stream, Wanted
 from orthoslice.cloud import Cloud
 from orthoslice.control import Gaussian
-from orthoslice.costs.draw import Scored
+from orthoslice.costs.draw import Draw, Scored
+from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import with_masses
 from orthoslice.directions.drawing import Blocks
 from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_for, subject_of
@@ -41,14 +43,15 @@ from orthoslice.parallel.chunks import (
     Reading,
     common_origin,
     shape_only,
-    with_drawn_points,
+    note_points,
 )
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
+from orthoslice.parallel.ranges import draw_samples, range_costs
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
 from orthoslice.result import Estimate
-from orthoslice.scores import Score
+from orthoslice.scores import Score, Sliced
 from orthoslice.threads import single_threaded_blas
 
 _NOTHING = (False, False, False, False)
@@ -64,7 +67,7 @@ def estimate_lazily(request: Request, x: LazyCloud, y: LazyCloud, rng: RNG, scal
         )
     stream, seed = stream_for(request, rng, np.zeros(1))
     subject = subject_of(request, x, y)
-    with_drawn_points(subject.wanted_points)
+    note_points(subject.wanted_points)
     origin = common_origin(x)
     x, y = x.moved(origin), y.moved(origin)
     if control is not None:
@@ -89,7 +92,11 @@ def _way(
     size = (x.n + y.n) * x.dim * x.dtype.itemsize
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
         return _ByPoints.of(way).run
-    return _ByProjections(*way.parts).run
+    row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
+    if row <= request.memory:
+        return _ByProjections(*way.parts).run
+    n_ranges = math.ceil(row / request.memory)
+    return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +113,10 @@ class _Way:
     @property
     def parts(self) -> tuple[Any, ...]:
         return self.request, self.x, self.y, self.stream, self.advance, self.cluster
+
+    def lines(self, task: Task) -> Lines:
+        blocks = Blocks(self.request.sampler, self.stream, *task[:3], self.x.dim, self.x.dtype)
+        return Lines(blocks, slice(task.row, task.row + task.n_rows), self.request.steady)
 
     def scored(self, tables: list[Table]) -> Scored:
         table = np.concatenate(tables)
@@ -131,17 +142,9 @@ class _ByProjections(_Way):
         return self.scored(tables)
 
     def _delayed(self, wave: list[Task]) -> list[Any]:
-        request, dim, dtype = self.request, self.x.dim, self.x.dtype
-        lines = [
-            Lines(
-                Blocks(request.sampler, self.stream, *task[:3], dim, dtype),
-                slice(task.row, task.row + task.n_rows),
-                request.steady,
-            )
-            for task in wave
-        ]
-        work = [functools.partial(_score_projections, request, self.stream, dim, task) for task in wave]
-        return exchange((self.x, self.y), lines, work)
+        score = functools.partial(_score_projections, self.request, self.stream, self.x.dim)
+        work = [functools.partial(score, task) for task in wave]
+        return exchange((self.x, self.y), [self.lines(task) for task in wave], work)
 
 
 def _score_projections(
@@ -163,7 +166,41 @@ def _ignore(_: int) -> None:
     """Progress is told by who hands out the work."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ByRanges(_Way):
+    """Directions are cut into ranges, each small enough for a task."""
+
+    n_ranges: int
+    samples: tuple[Table, Table]
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        layout, sampler, slots = self.request.layout, self.request.sampler, self.cluster.n_slots
+        # All ranges of a direction are there at once: as many directions as all tasks together have room for.
+        chunk = max(1, slots // self.n_ranges)
+        tables = []
+        for task in cut_units(layout, first_unit, stop_unit, chunk, sampler.extends):
+            lines = [self.lines(task)]
+            (costs,) = range_costs(
+                self.x, self.y, self.request.p, lines, self.n_ranges, self.samples, self.cluster
+            )
+            request = replace(self.request, score=_Priced(costs))
+            passes = Passes(request, self.x, self.y, self.stream, _NOTHING, _ignore)
+            tables.append(passes.run_task(task)[0])
+            self.advance(task.n_rows)
+        return self.scored(tables)
+
+
 @dataclass(frozen=True, eq=False)
+class _Priced(Sliced):
+    """Sliced scores whose costs on the line are known."""
+
+    costs: Table
+
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+        return Scored(self.costs / mean_shortening(draw.directions.dim, draw.directions.ambient_dim, p))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _ByPoints(_Way):
     """All points are sent to every worker, which does with them what is done in memory."""
 
