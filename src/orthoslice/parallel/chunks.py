@@ -129,6 +129,21 @@ def common_origin(x: LazyCloud) -> Table | None:
     return centre if centre.any() else None
 
 
+def pool_outline(clouds: Sequence[Cloud]) -> LazyCloud:
+    """What is known of all these clouds together: their shape, type and range, but no chunks."""
+    lazy = [cloud for cloud in clouds if isinstance(cloud, LazyCloud)]
+    low, high = np.min([c.low for c in lazy], axis=0), np.max([c.high for c in lazy], axis=0)
+    return replace(
+        lazy[0],
+        points=shape_only((sum(c.n for c in lazy), lazy[0].dim), lazy[0].dtype),
+        chunks=(),
+        sizes=(),
+        low=low,
+        high=high,
+        largest=largest_of(low, high),
+    )
+
+
 def lazy_clouds(*named: tuple[str, Any, Any]) -> list[LazyCloud]:
     """Clouds of one `dim` and floating type from `(name, points, weights)`, of which some are Dask's.
 
@@ -421,15 +436,22 @@ def drawn_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> list[Table]:
 
     As they are, before the cloud is moved.
     """
-    found = [np.empty((len(places), cloud.dim)) for cloud, places in wanted]
-    calls, owners = [], []
-    for (cloud, places), table in zip(wanted, found, strict=True):
+    # All places of a cloud in one go: a chunk is then read once, and held by nobody.
+    clouds = {id(cloud): cloud for cloud, _ in wanted}
+    calls, owners, tables = [], [], {}
+    for key, cloud in clouds.items():
+        places = np.concatenate([own for other, own in wanted if other is cloud])
+        table = tables[key] = np.empty((len(places), cloud.dim))
         for k, index, among in _by_chunk(cloud, places):
             weights = None if cloud.weight_chunks is None else cloud.weight_chunks[k]
             calls.append((_take, cloud.chunks[k], weights, cloud.reading._replace(origin=None), among))
             owners.append((table, index))
     for (table, index), rows in zip(owners, run_all(calls), strict=True):
         table[index] = rows
+    found = []
+    for cloud, places in wanted:
+        rows, tables[id(cloud)] = np.split(tables[id(cloud)], [len(places)])
+        found.append(rows)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from orthoslice.cloud import Cloud
+from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
 from orthoslice.parallel.chunks import LazyCloud, Reading
 from orthoslice.passes import draw_lines
@@ -30,7 +31,11 @@ class Lines(NamedTuple):
 
     def project(self, points: Table) -> Table:
         """Projections `(slices, n)` of some points."""
-        return Cloud(points).project(draw_lines(self.blocks, self.steady), self.rows)
+        return Cloud(points).project(self.draw(), self.rows)
+
+    def draw(self) -> Directions:
+        """All rows of the blocks."""
+        return draw_lines(self.blocks, self.steady)
 
 
 class Cluster(NamedTuple):
@@ -97,6 +102,19 @@ def _finish(work: Callable[..., Any], pieces: list[list[Table]], weights: list[l
     shares = [None if own is None else np.concatenate([np.asarray(w) for w in own]) for own in weights]
     with single_threaded_blas():
         return work(*zip(rows, shares, strict=True))
+
+
+class Known(Directions):
+    """Directions on which the points at hand are projected already."""
+
+    def __init__(self, projections: Table) -> None:
+        self.projections = projections
+
+    def project(self, points: Table, rows: Any) -> Table:
+        return self.projections
+
+    def adjoint(self, slopes: Table, rows: Any) -> Table:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,0 +1,270 @@
+"""More points than memory: time, memory and traffic of Dask runs from 10^5 to 10^8 points, and a model of more.
+
+Every row is measured on a cluster of its own: processes on this machine with one thread and a limit of memory each.
+Points are read from files. Rows are written as they come, so that a run can be stopped and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import orthoslice as osl
+from benchmarks.machine import describe_machine
+
+DIM, COUNT = 3, 32
+ROWS_OF_CHUNK = 1_000_000
+GB = 1e9
+LIMIT = 4 * GB
+"""Memory of a worker."""
+
+FILE = "scale.jsonl"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Clouds of `n` points each, on so many workers; 0 workers is one process that holds them in memory."""
+
+    n: int
+    workers: int
+    memory: str = "256MB"
+    """What a task may hold."""
+
+
+CASES = [
+    Case(10**6, 0),
+    # Two ranges a direction, then three.
+    Case(10**8, 1, "1.8GB"),
+    *(Case(10**6, workers) for workers in (1, 2, 4)),
+    *(Case(10**7, workers, "1GB") for workers in (0, 1, 2, 4)),
+    *(Case(10**5, workers) for workers in (0, 1, 2, 4)),
+    Case(10**8, 2, "1.2GB"),
+]
+SMOKE_CASES = [Case(2000, 0), Case(2000, 2, "20KB")]
+SMOKE_COUNT = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a case took."""
+
+    n: int
+    workers: int
+    memory: str
+    seconds: float
+    cpu_seconds: float
+    """Of the processes that did the work."""
+    peak_gb: float
+    """The most that one process ever held."""
+    moved_gb: float
+    """Between workers."""
+    value: float
+    stderr: float
+    load: float
+
+    @property
+    def ns(self) -> float:
+        """Processor time for a point and direction."""
+        return 1e9 * self.cpu_seconds / (2 * self.n * COUNT)
+
+
+def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> list[Measured]:
+    """Measure all cases that the folder has no row of, and read those that it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = SMOKE_CASES if smoke else CASES
+    path = folder / FILE
+    for case in cases:
+        done = {(row.n, row.workers, row.memory) for row in stored(path)}
+        if (case.n, case.workers, case.memory) in done:
+            continue
+        row = measure(case, SMOKE_COUNT if smoke else COUNT)
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        say(f"n = {row.n:,}, {row.workers} workers: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
+    return stored(path)
+
+
+def stored(path: Path) -> list[Measured]:
+    """The rows of a file, none where there is no file."""
+    return [Measured(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure(case: Case, count: int = COUNT) -> Measured:
+    """Run one case from files to the answer."""
+    load = describe_machine()["load_before"] or 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{name}.npy" for name in "xy"]
+        for seed, path in enumerate(paths):
+            write_cloud(path, case.n, seed)
+        found = (_on_cluster if case.workers else _in_memory)(case, paths, count)
+    return Measured(case.n, case.workers, case.memory, load=load, **found)
+
+
+def write_cloud(path: Path, n: int, seed: int) -> None:
+    """Points of a normal law in float32, a few at a time; those of the second cloud are wider."""
+    table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, DIM))
+    for k, first in enumerate(range(0, n, ROWS_OF_CHUNK)):
+        rows = table[first : first + ROWS_OF_CHUNK]
+        rows[:] = np.random.default_rng([seed, k]).standard_normal(rows.shape, dtype=np.float32)
+        rows *= 1 + seed / 4
+    table.flush()
+
+
+def read_rows(path: str, first: int, stop: int) -> Any:
+    """Some points of a file."""
+    return np.array(np.load(path, mmap_mode="r")[first:stop])
+
+
+def lazy_cloud(path: Path, n: int) -> Any:
+    """The points of a file as a Dask array that any worker can read."""
+    import dask
+    import dask.array as da
+
+    read = dask.delayed(read_rows, pure=True)
+    parts = []
+    for first in range(0, n, ROWS_OF_CHUNK):
+        stop = min(first + ROWS_OF_CHUNK, n)
+        parts.append(da.from_delayed(read(str(path), first, stop), (stop - first, DIM), dtype=np.float32))
+    return da.concatenate(parts)
+
+
+def _in_memory(case: Case, paths: list[Path], count: int) -> dict[str, float]:
+    x, y = (np.load(path) for path in paths)
+    # Compiled beforehand, as the workers' kernels are by their small first call.
+    osl.sliced_wasserstein(x[:1000], y[:1000], n_directions=count, rng=0)
+    start, before = time.perf_counter(), time.process_time()
+    estimate = osl.sliced_wasserstein(x, y, n_directions=count, rng=0, memory=case.memory, workers=1)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - before
+    return _told(estimate, seconds, cpu, peak_gb(), 0.0)
+
+
+def _on_cluster(case: Case, paths: list[Path], count: int) -> dict[str, float]:
+    from distributed import Client, LocalCluster
+
+    x, y = (lazy_cloud(path, case.n) for path in paths)
+    with (
+        LocalCluster(
+            n_workers=case.workers, threads_per_worker=1, memory_limit=int(LIMIT), dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(_warm_up)
+        before, start = client.run(time.process_time), time.perf_counter()
+        estimate = osl.sliced_wasserstein(x, y, n_directions=count, rng=0, memory=case.memory)
+        seconds = time.perf_counter() - start
+        cpu = sum(client.run(time.process_time).values()) - sum(before.values())
+        moved = sum(client.run(_bytes_sent).values()) / GB
+        return _told(estimate, seconds, cpu, max(client.run(peak_gb).values()), moved)
+
+
+def _warm_up() -> None:
+    few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
+    osl.sliced_wasserstein(few, few + 1, n_directions=COUNT, rng=0)
+
+
+def _bytes_sent(dask_worker: Any = None) -> int:
+    return int(dask_worker.transfer_outgoing_bytes_total)
+
+
+def peak_gb() -> float:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
+
+
+def _told(estimate: Any, seconds: float, cpu: float, peak: float, moved: float) -> dict[str, float]:
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_gb": peak,
+        "moved_gb": moved,
+        "value": float(estimate.value),
+        "stderr": float(estimate.stderr),
+    }
+
+
+@dataclass(frozen=True)
+class Model:
+    """Seconds of a run, from what a point costs.
+
+    `a + b * 2 n N / W` for N directions of n points in each of two clouds on W workers: `a` seconds of scheduling
+    and `b` of work, sending included, since workers on one machine send through its memory.
+    """
+
+    fixed: float
+    per_point: float
+
+    def seconds(self, n: int, n_directions: int, workers: int) -> float:
+        return self.fixed + self.per_point * 2 * n * n_directions / workers
+
+
+def fit(rows: list[Measured]) -> Model:
+    """The model of the processor time of some rows, by least squares of relative errors."""
+    work = np.array([2.0 * row.n * COUNT for row in rows])
+    cost = np.array([row.cpu_seconds for row in rows])
+    design = np.stack([1 / cost, work / cost], axis=1)
+    (fixed, per_point), *_ = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)
+    return Model(float(fixed), float(per_point))
+
+
+def sent_gb(n: float, n_directions: int, workers: int, itemsize: int = 4) -> float:
+    """What workers send each other: all projections but those that stay where they are."""
+    return 2 * n * n_directions * itemsize * (1 - 1 / workers) / GB
+
+
+def lines(rows: list[Measured]) -> Iterator[str]:
+    """The page, in Markdown."""
+    yield "# Scale: points out of core\n"
+    yield (
+        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, {COUNT} directions, read from files. "
+        f"Workers are processes with one thread and {LIMIT / GB:g} GB each on one machine; 0 workers is NumPy in "
+        "memory on one thread. ns: processor time for a point and direction. The machine was shared (see load), so "
+        "seconds are not to be trusted where there are more workers than free cores.\n"
+    )
+    yield "| n | workers | task memory | seconds | ns | x in memory at 10^6 | peak GB | moved GB | predicted GB | load |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    base = next((row.ns for row in rows if row.n == 10**6 and row.workers == 0), None)
+    for row in sorted(rows, key=lambda row: (row.n, row.workers)):
+        ratio = f"{row.ns / base:.2f}" if base else ""
+        predicted = f"{sent_gb(row.n, COUNT, row.workers):.2f}" if row.workers else "0"
+        yield (
+            f"| {row.n:,} | {row.workers} | {row.memory} | {row.seconds:.1f} | {row.ns:.1f} | {ratio} | "
+            f"{row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
+        )
+    yield from _model_lines(rows)
+
+
+def _model_lines(rows: list[Measured]) -> Iterator[str]:
+    known = [row for row in rows if row.workers and row.n in (10**6, 10**7)]
+    if len(known) < 2:
+        return
+    model = fit(known)
+    yield "\n## A model, and what it predicts\n"
+    yield (
+        f"Processor seconds of a run are {model.fixed:.2f} + {1e9 * model.per_point:.1f} ns x 2 n directions, fitted "
+        "to the runs with 10^6 and 10^7 points. What it says of the others:\n"
+    )
+    yield "| n | workers | measured processor s | predicted |"
+    yield "| --- | --- | --- | --- |"
+    for row in rows:
+        if row.workers and row not in known:
+            predicted = model.seconds(row.n, COUNT, 1)
+            yield f"| {row.n:,} | {row.workers} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
+    n, workers, gbit = 10**11, 100, 10
+    work = model.seconds(n, COUNT, workers)
+    moved = sent_gb(n, COUNT, workers)
+    network = moved / workers / (gbit / 8)
+    yield (
+        f"\n**{n:.0e} points a cloud on {workers} workers**, each with one core: {work / 3600:.1f} h of work, and "
+        f"{moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s a worker where none of it overlaps with "
+        f"work; {4 * n / workers / GB:.0f} GB of a cloud's direction lie on each worker at a time, so that "
+        "directions are cut into ranges. With 32 cores a worker the network decides. Where directions outnumber "
+        f"`dim` times the workers, sending points would be less; here {COUNT} do not outnumber {DIM * workers}."
+    )
