@@ -95,7 +95,7 @@ def _way(
     row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
     if row <= request.memory:
         return _ByProjections(*way.parts).run
-    n_ranges = math.ceil(row / request.memory)
+    n_ranges = min(math.ceil(row / request.memory), x.n, y.n)
     return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
 
 
