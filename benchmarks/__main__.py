@@ -77,11 +77,12 @@ def variance(smoke: Smoke = False, only: Only = None, out: Out = None, show_list
 @app.command()
 def scale(smoke: Smoke = False, out: Out = None) -> None:
     """Run Dask on more points than memory holds; goes on where an earlier run stopped."""
-    module = _load("scale")
     folder = out or (SMOKE_RESULTS if smoke else RESULTS)
-    rows = module.run(folder, _say, smoke=smoke)
+    text: list[str] = []
+    for module in (_load("streams"), _load("scale")):
+        text = [*module.lines(module.run(folder, _say, smoke=smoke)), *text]
     page = folder / "scale.md"
-    page.write_text("\n".join(module.lines(rows)) + "\n")
+    page.write_text("\n".join(text) + "\n")
     _say(str(page))
 
 

@@ -18,6 +18,7 @@ from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.matching import match
 from orthoslice.result import Estimate, UntrustedWarning
 from orthoslice.scaling import scaled
+from orthoslice.streams import Stream, Summarised
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,8 @@ __all__ = [
     "Estimate",
     "Explanation",
     "Pairwise",
+    "Stream",
+    "Summarised",
     "Transport",
     "TwoSampleResult",
     "UntrustedWarning",
