@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from orthoslice.arrays import DType, library
-from orthoslice.cloud import Cloud, Seen
+from orthoslice.cloud import Cloud
 from orthoslice.conditioning import middle_if_far
 from orthoslice.frames import check_same_names, column_names, is_frame, read_column, read_frame
 from orthoslice.inputs import (
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
 class LazyCloud(Cloud):
     """A cloud in chunks. `points` and `weights` only have its shape and type, and take no memory.
 
-    What is known of the values was found by one pass over the chunks: :func:`lazy_clouds`.
+    Their range was found by one pass over the chunks: :func:`lazy_clouds`.
     """
 
     chunks: tuple[Any, ...]
@@ -68,21 +68,22 @@ class LazyCloud(Cloud):
     """The least coordinates, `(dim,)`."""
     high: Table
     weight_chunks: tuple[Any, ...] | None = None
+    chunk_weights: tuple[float, ...] = ()
+    """What each of these sums to."""
 
     @property
     def is_lazy(self) -> bool:
         return True
 
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Chunks with their weights, which are None where there are none."""
+        return list(zip(self.chunks, self.weight_chunks or (None,) * len(self.chunks), strict=True))
+
     def divided(self, exponent: int) -> Self:
         low, high = (Cloud(end).divided(exponent).points for end in (self.low, self.high))
-        assert self.seen is not None
-        seen = Seen(
-            Cloud(self.seen.mean).divided(exponent).points,
-            Cloud(self.seen.spread).divided(2 * exponent).points,
-            {key: Cloud(rows).divided(exponent).points for key, rows in self.seen.drawn.items()},
-        )
         reading = self.reading._replace(exponent=self.reading.exponent + exponent)
-        return replace(self, low=low, high=high, seen=seen, reading=reading, largest=largest_of(low, high))
+        return replace(self, low=low, high=high, reading=reading, largest=largest_of(low, high))
 
     def astype(self, dtype: DType) -> Self:
         points = shape_only((self.n, self.dim), dtype)
@@ -99,9 +100,7 @@ class LazyCloud(Cloud):
 
     def mean_and_covariance(self) -> tuple[Table, Table]:
         """The first two moments, in the type of the points."""
-        weights = self.weight_chunks or (None,) * len(self.chunks)
-        found = run_all([(_moments, c, w, self.reading) for c, w in zip(self.chunks, weights, strict=True)])
-        total = merged_moments(found)
+        total = merged_moments(run_all([(_moments, *pair, self.reading) for pair in self.pairs]))
         return total.mean.astype(self.dtype), total.square.astype(self.dtype)
 
 
@@ -180,13 +179,12 @@ def _columns_of(name: str, given: Any) -> list[Hashable] | None:
 
 
 class Look(NamedTuple):
-    """What is seen of a chunk, or of several."""
+    """What is seen of a chunk."""
 
     n: int
     dtype: DType
     low: Table
     high: Table
-    moments: Summary
 
 
 class Summary(NamedTuple):
@@ -269,11 +267,9 @@ def _made(reading: Reading, looks: list[Look], chunks: list[Any]) -> LazyCloud:
     dtype = reading.dtype
     low = np.min([look.low for look in looks], axis=0).astype(dtype)
     high = np.max([look.high for look in looks], axis=0).astype(dtype)
-    _, mean, spread = merged_moments([look.moments for look in looks])
     return LazyCloud(
         points=shape_only((n, len(low)), dtype),
         largest=largest_of(low, high),
-        seen=Seen(mean, spread, {}),
         chunks=tuple(chunks),
         sizes=tuple(look.n for look in looks),
         reading=reading,
@@ -318,28 +314,16 @@ def _look_at_points(name: str, points: Table, place: _Place) -> Look | None:
     if rows == 0:
         return None
     check_finite(name, points)
-    wide = points.astype(np.float64)
-    mean = wide.mean(axis=0)
-    wide -= mean
-    spread = np.asarray(np.vecdot(wide, wide).mean())
-    return Look(rows, dtype, points.min(axis=0), points.max(axis=0), Summary(rows, mean, spread))
+    return Look(rows, dtype, points.min(axis=0), points.max(axis=0))
 
 
 def _moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
     """The mean of a chunk and its covariance."""
-    points = reading.points(chunk).astype(np.float64)
-    if weights is None:
-        mean = points.mean(axis=0)
-        points -= mean
-        return Summary(len(points), mean, points.T @ points / len(points))
-    share = weights_of(reading.name, weights)
-    mass = float(share.sum())
-    if mass == 0:
-        return Summary(0.0, points[0], np.zeros((points.shape[1],) * 2))
-    share = share / mass
-    mean = share @ points
-    points -= mean
-    return Summary(mass, mean, (points * share[:, None]).T @ points)
+    share = None if weights is None else weights_of(reading.name, weights)
+    mass, mean, away = _away(reading.points(chunk).astype(np.float64), share)
+    if share is None or mass == 0:
+        return Summary(mass, mean, away.T @ away / len(away))
+    return Summary(mass, mean, (away * (share / mass)[:, None]).T @ away)
 
 
 def weights_of(name: str, chunk: Any) -> Table:
@@ -349,33 +333,27 @@ def weights_of(name: str, chunk: Any) -> Table:
 
 
 class _Weighed(NamedTuple):
-    """What is seen of the weights of a chunk, and of its points by their weights."""
+    """What is seen of the weights of a chunk."""
 
     least: float
     most: float
+    total: float
     dtype: DType
-    moments: Summary
 
 
 def _weighed(cloud: LazyCloud, name: str, given: Any) -> LazyCloud:
     """The cloud with weights, which are checked and cut as its points are."""
     chunks = _weight_chunks(cloud, name, given)
-    reading = cloud.reading._replace(origin=None)
-    looks: list[_Weighed] = run_all(
-        [
-            (_weigh, points, weights, reading, name, k, size)
-            for k, (points, weights, size) in enumerate(zip(cloud.chunks, chunks, cloud.sizes, strict=True))
-        ]
-    )
-    check_sum(name, math.fsum(look.moments.mass for look in looks), looks[0].dtype)
+    sized = zip(chunks, cloud.sizes, strict=True)
+    looks: list[_Weighed] = run_all([(_weigh, c, name, k, size) for k, (c, size) in enumerate(sized)])
+    check_sum(name, math.fsum(look.total for look in looks), looks[0].dtype)
     if min(look.least for look in looks) == max(look.most for look in looks):
         return cloud
-    _, mean, spread = merged_moments([look.moments for look in looks])
     return replace(
         cloud,
         weights=np.broadcast_to(1 / cloud.n, (cloud.n,)),
         weight_chunks=tuple(chunks),
-        seen=Seen(mean, spread, {}),
+        chunk_weights=tuple(look.total for look in looks),
     )
 
 
@@ -402,7 +380,7 @@ def _weight_chunks(cloud: LazyCloud, name: str, given: Any) -> list[Any]:
     return list(weights.rechunk((cloud.sizes,)).to_delayed())
 
 
-def _weigh(points: Any, weights: Any, reading: Reading, name: str, chunk: int, size: int) -> _Weighed:
+def _weigh(weights: Any, name: str, chunk: int, size: int) -> _Weighed:
     """What is seen of the weights of a chunk, or an error that tells its place."""
     try:
         came_in = np.asarray(weights).dtype
@@ -415,66 +393,72 @@ def _weigh(points: Any, weights: Any, reading: Reading, name: str, chunk: int, s
         raise type(error)(
             f"In chunk {chunk} of `{name}`, where indices count from its first row: {error}"
         ) from None
-    _, mean, covariance = found = _moments(points, share, reading)
-    return _Weighed(
-        float(share.min()),
-        float(share.max()),
-        came_in,
-        found._replace(mean=mean, square=np.asarray(np.trace(covariance))),
-    )
+    return _Weighed(float(share.min()), float(share.max()), float(share.sum()), came_in)
 
 
-def note_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> None:
-    """Fetch points that were drawn at random, and note them with their clouds."""
-    for (cloud, places), rows in zip(wanted, drawn_points(wanted), strict=True):
-        assert cloud.seen is not None
-        cloud.seen.drawn[places.tobytes()] = rows
+class Visit(NamedTuple):
+    """What a pass over the chunks of a cloud brings back."""
+
+    moments: Summary
+    """With the mean squared distance from the mean."""
+    points: list[Table]
+    """Points at places that were drawn, `(places, dim)` each."""
 
 
-def drawn_points(wanted: Sequence[tuple[LazyCloud, Table]]) -> list[Table]:
-    """Points of clouds at places that were drawn: their numbers, or shares of the mass before them.
+def visit_chunks(clouds: Sequence[LazyCloud], drawn: Sequence[Sequence[Table]]) -> list[Visit]:
+    """Go over all chunks once, for moments and for points at places that were drawn.
 
-    As they are, before the cloud is moved.
+    Places are the numbers of points, or shares of the mass that comes before them. Points are in their units, but
+    not moved to another origin.
     """
-    # All places of a cloud in one go: a chunk is then read once, and held by nobody.
-    clouds = {id(cloud): cloud for cloud, _ in wanted}
-    calls, owners, tables = [], [], {}
-    for key, cloud in clouds.items():
-        places = np.concatenate([own for other, own in wanted if other is cloud])
-        table = tables[key] = np.empty((len(places), cloud.dim))
-        for k, index, among in _by_chunk(cloud, places):
-            weights = None if cloud.weight_chunks is None else cloud.weight_chunks[k]
-            calls.append((_take, cloud.chunks[k], weights, cloud.reading._replace(origin=None), among))
-            owners.append((table, index))
-    for (table, index), rows in zip(owners, run_all(calls), strict=True):
-        table[index] = rows
-    found = []
-    for cloud, places in wanted:
-        rows, tables[id(cloud)] = np.split(tables[id(cloud)], [len(places)])
-        found.append(rows)
-    return found
+    calls: list[tuple[Any, ...]] = []
+    places = [np.concatenate([np.zeros(0, dtype=np.int64), *own]) for own in drawn]
+    by_chunk = [_by_chunk(cloud, own) for cloud, own in zip(clouds, places, strict=True)]
+    for cloud, own in zip(clouds, by_chunk, strict=True):
+        reading = cloud.reading._replace(origin=None)
+        for k, (chunk, weights) in enumerate(cloud.pairs):
+            calls.append((_visit, chunk, weights, reading, own[k][1] if k in own else np.zeros(0, dtype=np.int64)))
+    found = iter(run_all(calls))
+    visits = []
+    for cloud, own, parts in zip(clouds, by_chunk, drawn, strict=True):
+        table = np.empty((sum(len(part) for part in parts), cloud.dim))
+        moments = []
+        for k in range(len(cloud.chunks)):
+            summary, rows = next(found)
+            moments.append(summary)
+            if k in own:
+                table[own[k][0]] = rows
+        cuts = np.cumsum([len(part) for part in parts])[:-1]
+        visits.append(Visit(merged_moments(moments), np.split(table, cuts) if parts else []))
+    return visits
 
 
-def _by_chunk(cloud: LazyCloud, places: Table) -> list[tuple[int, Table, Table]]:
+def _by_chunk(cloud: LazyCloud, places: Table) -> dict[int, tuple[Table, Table]]:
     """For each chunk that has any: which places it has, and where they are in it."""
-    if cloud.weight_chunks is None:
-        ends = np.cumsum(cloud.sizes)
-        at = places
-    else:
-        ends = np.cumsum(run_all([(_mass, chunk) for chunk in cloud.weight_chunks]))
-        at = places * ends[-1]
+    ends = np.cumsum(cloud.sizes if cloud.weight_chunks is None else cloud.chunk_weights)
+    at = places if cloud.weight_chunks is None else places * ends[-1]
     owner = np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1)
     starts = np.concatenate([[0], ends[:-1]])
-    return [(int(k), np.flatnonzero(owner == k), at[owner == k] - starts[k]) for k in np.unique(owner)]
+    return {int(k): (np.flatnonzero(owner == k), at[owner == k] - starts[k]) for k in np.unique(owner)}
 
 
-def _mass(chunk: Any) -> float:
-    return float(weights_of("weights", chunk).sum())
-
-
-def _take(chunk: Any, weights: Any, reading: Reading, among: Table) -> Table:
-    """Points of a chunk, by their numbers or by the mass that comes before them."""
+def _visit(chunk: Any, weights: Any, reading: Reading, among: Table) -> tuple[Summary, Table]:
+    points = reading.points(chunk)
+    share = None
     if weights is not None:
-        ends = np.cumsum(weights_of(reading.name, weights))
+        share = weights_of(reading.name, weights)
+        ends = np.cumsum(share)
         among = np.minimum(np.searchsorted(ends, among, side="right"), len(ends) - 1)
-    return reading.points(chunk)[among].astype(np.float64)
+    rows = points[among].astype(np.float64)
+    mass, mean, away = _away(points.astype(np.float64), share)
+    squares = np.vecdot(away, away)
+    spread = squares.mean() if share is None or mass == 0 else (share / mass) @ squares
+    return Summary(mass, mean, np.asarray(spread)), rows
+
+
+def _away(points: Table, share: Table | None) -> tuple[float, Table, Table]:
+    """Mass and mean of points, and the points from there on; `points` are overwritten."""
+    mass = float(len(points) if share is None else share.sum())
+    mean = points.mean(axis=0) if share is None or mass == 0 else (share / mass) @ points
+    points -= mean
+    return mass, mean, points

@@ -12,8 +12,8 @@ into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 **Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
 worker gets all points once, and works on its share of the directions.
 
-**Passes over the data.** One to look at it (checks, ranges, means), a second for weights, one for the points
-that tell how far to trust an error bar, and one for every few directions, as many as there are tasks at once.
+**Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error bar
+(means and some points), and one for every few directions, as many as there are tasks at once.
 Chunks are read anew in each: `persist` collections that are slow to make and fit the cluster's memory.
 
 **Lost workers** cost the work that they did: Dask does it again, from the chunks on.
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.arrays import RNG, Stream, Wanted
-from orthoslice.cloud import Cloud
+from orthoslice.cloud import Cloud, Seen
 from orthoslice.control import Gaussian
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.pools import mean_shortening
@@ -43,7 +43,7 @@ from orthoslice.parallel.chunks import (
     Reading,
     common_origin,
     shape_only,
-    note_points,
+    visit_chunks,
 )
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
 from orthoslice.parallel.ranges import draw_samples, range_costs
@@ -53,6 +53,7 @@ from orthoslice.request import Request
 from orthoslice.result import Estimate
 from orthoslice.scores import Score, Sliced
 from orthoslice.threads import single_threaded_blas
+from orthoslice.trust import Subject
 
 _NOTHING = (False, False, False, False)
 
@@ -67,7 +68,7 @@ def estimate_lazily(request: Request, x: LazyCloud, y: LazyCloud, rng: RNG, scal
         )
     stream, seed = stream_for(request, rng, np.zeros(1))
     subject = subject_of(request, x, y)
-    note_points(subject.wanted_points)
+    x, y = _noted(subject, x, y)
     origin = common_origin(x)
     x, y = x.moved(origin), y.moved(origin)
     if control is not None:
@@ -78,6 +79,16 @@ def estimate_lazily(request: Request, x: LazyCloud, y: LazyCloud, rng: RNG, scal
     value = np.asarray(found["scores"].mean(axis=0), dtype=x.dtype)[()]
     outlines = replace(subject, x=x.outline(), y=y.outline())
     return make_estimate(request, value, found, outlines, seed, scale)
+
+
+def _noted(subject: Subject, *clouds: LazyCloud) -> list[LazyCloud]:
+    """The clouds with what tells later how far to trust an error bar."""
+    drawn = [[places for cloud, places in subject.wanted_points if cloud is own] for own in clouds]
+    noted = []
+    for cloud, places, visit in zip(clouds, drawn, visit_chunks(clouds, drawn), strict=True):
+        rows = {own.tobytes(): points for own, points in zip(places, visit.points, strict=True)}
+        noted.append(replace(cloud, seen=Seen(visit.moments.mean, visit.moments.square, rows)))
+    return noted
 
 
 def _way(

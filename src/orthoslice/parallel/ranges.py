@@ -26,7 +26,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import total_mass, whole_masses
 from orthoslice.orders import stable_order
-from orthoslice.parallel.chunks import LazyCloud, Reading, drawn_points, shape_only, weights_of
+from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chunks, weights_of
 from orthoslice.parallel.exchange import Cluster, Lines, Table
 from orthoslice.threads import single_threaded_blas
 
@@ -105,7 +105,7 @@ def range_costs(
     send = dask.delayed(_send, pure=False, nout=n_rows * n_ranges)
     told = dask.delayed((lines, shares), pure=False, traverse=False)
     sent = [
-        [send(chunk, weights, c.reading, told, side, unit) for chunk, weights in _with_weights(c)]
+        [send(chunk, weights, c.reading, told, side, unit) for chunk, weights in c.pairs]
         for side, (c, unit) in enumerate(zip((x, y), units, strict=True))
     ]
     price = dask.delayed(_price, pure=False)
@@ -126,17 +126,12 @@ def draw_samples(x: LazyCloud, y: LazyCloud, n_ranges: int) -> tuple[Table, Tabl
     rng = np.random.default_rng(0)
     size = _MARKS * _DRAWN * n_ranges
     places = [rng.integers(0, c.n, size) if c.weights is None else rng.random(size) for c in (x, y)]
-    found = drawn_points(list(zip((x, y), places, strict=True)))
-    return found[0], found[1]
+    found = visit_chunks((x, y), [[own] for own in places])
+    return found[0].points[0], found[1].points[0]
 
 
 def _n_rows(lines: Lines) -> int:
     return int(lines.rows.stop - lines.rows.start)
-
-
-def _with_weights(cloud: LazyCloud) -> list[tuple[Any, Any]]:
-    weights = cloud.weight_chunks or (None,) * len(cloud.chunks)
-    return list(zip(cloud.chunks, weights, strict=True))
 
 
 def _marks(sample: Table, reading: Reading, lines: Sequence[Lines], n_ranges: int) -> Table:
@@ -165,7 +160,7 @@ def _count(
     work = []
     for cloud, own, unit in zip((x, y), marks, units, strict=True):
         at = dask.delayed(own, pure=False)
-        work.append([count(c, w, cloud.reading, told, at, unit) for c, w in _with_weights(cloud)])
+        work.append([count(*pair, cloud.reading, told, at, unit) for pair in cloud.pairs])
     return [np.sum(found, axis=0) for found in cluster.compute(*work)]
 
 
