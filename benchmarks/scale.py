@@ -1,7 +1,8 @@
 """More points than memory: time, memory and traffic of Dask runs from 10^5 to 10^8 points, and a model of more.
 
-Every row is measured on a cluster of its own: processes on this machine with one thread and a limit of memory each.
-Points are read from files. Rows are written as they come, so that a run can be stopped and goes on where it was.
+Every row is measured on a cluster of its own: processes on this machine with one thread and a limit of memory
+each. Points are read from files. Rows are written as they come, so that a run can be stopped and goes on where
+it was.
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ def _told(estimate: Any, seconds: float, cpu: float, peak: float, moved: float) 
 class Model:
     """Seconds of a run, from what a point costs.
 
-    `a + b * 2 n N / W` for N directions of n points in each of two clouds on W workers: `a` seconds of scheduling
-    and `b` of work, sending included, since workers on one machine send through its memory.
+    `a + b * 2 n N / W` for N directions of n points in each of two clouds on W workers: `a` seconds of
+    scheduling and `b` of work, sending included, since workers on one machine send through its memory.
     """
 
     fixed: float
@@ -223,13 +224,16 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     """The page, in Markdown."""
     yield "# Scale: points out of core\n"
     yield (
-        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, {COUNT} directions, read from files. "
-        f"Workers are processes with one thread and {LIMIT / GB:g} GB each on one machine; 0 workers is NumPy in "
-        "memory on one thread. ns: processor time for a point and direction. The machine was shared (see load), so "
-        "seconds are not to be trusted where there are more workers than free cores.\n"
+        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, {COUNT} directions, read "
+        f"from files. Workers are processes with one thread and {LIMIT / GB:g} GB each on one machine; 0 "
+        "workers is NumPy in memory on one thread. ns: processor time for a point and direction. The machine "
+        "was shared (see load), so seconds are not to be trusted where there are more workers than free "
+        "cores.\n"
     )
-    yield "| n | workers | task memory | seconds | ns | x in memory at 10^6 | peak GB | moved GB | predicted GB | load |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    columns = ("n", "workers", "task memory", "seconds", "ns", "x in memory at 10^6", "peak GB", "moved GB")
+    columns += ("predicted GB", "load")
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join('---' for _ in columns)} |"
     base = next((row.ns for row in rows if row.n == 10**6 and row.workers == 0), None)
     for row in sorted(rows, key=lambda row: (row.n, row.workers)):
         ratio = f"{row.ns / base:.2f}" if base else ""
@@ -248,8 +252,8 @@ def _model_lines(rows: list[Measured]) -> Iterator[str]:
     model = fit(known)
     yield "\n## A model, and what it predicts\n"
     yield (
-        f"Processor seconds of a run are {model.fixed:.2f} + {1e9 * model.per_point:.1f} ns x 2 n directions, fitted "
-        "to the runs with 10^6 and 10^7 points. What it says of the others:\n"
+        f"Processor seconds of a run are {model.fixed:.2f} + {1e9 * model.per_point:.1f} ns x 2 n directions, "
+        "fitted to the runs with 10^6 and 10^7 points. What it says of the others:\n"
     )
     yield "| n | workers | measured processor s | predicted |"
     yield "| --- | --- | --- | --- |"
@@ -262,9 +266,10 @@ def _model_lines(rows: list[Measured]) -> Iterator[str]:
     moved = sent_gb(n, COUNT, workers)
     network = moved / workers / (gbit / 8)
     yield (
-        f"\n**{n:.0e} points a cloud on {workers} workers**, each with one core: {work / 3600:.1f} h of work, and "
-        f"{moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s a worker where none of it overlaps with "
-        f"work; {4 * n / workers / GB:.0f} GB of a cloud's direction lie on each worker at a time, so that "
-        "directions are cut into ranges. With 32 cores a worker the network decides. Where directions outnumber "
-        f"`dim` times the workers, sending points would be less; here {COUNT} do not outnumber {DIM * workers}."
+        f"\n**{n:.0e} points a cloud on {workers} workers**, each with one core: {work / 3600:.1f} h of work, "
+        f"and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s a worker where none of it "
+        f"overlaps with work; {4 * n / workers / GB:.0f} GB of a cloud's direction lie on each worker at a "
+        "time, so that directions are cut into ranges. With 32 cores a worker the network decides. Where "
+        f"directions outnumber `dim` times the workers, sending points would be less; here {COUNT} do not "
+        f"outnumber {DIM * workers}."
     )

@@ -99,8 +99,9 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     """A table, in Markdown."""
     yield "\n## Streams: summaries instead of points\n"
     yield (
-        "W_p of two streams of n numbers on a line from their summaries (`osl.Stream`), beside the answer from all "
-        "numbers. Relative width: of the certain bounds of the distance. ns: processor time to summarise a number.\n"
+        "W_p of two streams of n numbers on a line from their summaries (`osl.Stream`), beside the answer from "
+        "all numbers. Relative width: of the certain bounds of the distance. ns: processor time to summarise a "
+        "number.\n"
     )
     yield "| law | n | p | kB a direction | inside | relative width | ns |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"

@@ -12,7 +12,13 @@ import pytest
 import orthoslice as osl
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
-SECTIONS = ["From samples to laws", "Where do they differ?", "Common units", "In other libraries"]
+SECTIONS = [
+    "From samples to laws",
+    "Where do they differ?",
+    "Common units",
+    "More points than memory",
+    "In other libraries",
+]
 
 
 def test_python_of_the_guide_runs():

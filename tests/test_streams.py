@@ -113,7 +113,7 @@ def test_sizes_beyond_64_bits(rng: np.random.Generator) -> None:
     for shift in (0.0, 0.4):
         low = np.arange(5.0) + shift
         shapes.append(streams.Shape(rng.integers(1, 9, size=5), low, low + 0.9, low + 0.3))
-    large = [shape._replace(count=shape.count * 10**12) for shape in shapes]
+    large = [shape._replace(counts=shape.counts * 10**12) for shape in shapes]
     np.testing.assert_allclose(
         streams.line_bounds(*large, 2.0, 0.0), streams.line_bounds(*shapes, 2.0, 0.0), rtol=1e-12
     )

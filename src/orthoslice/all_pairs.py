@@ -266,7 +266,9 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
     if any(is_dask(given) for given in named.values()):
         from orthoslice.parallel.chunks import lazy_clouds
 
-        return list(named), [*lazy_clouds(*((f"clouds[{name!r}]", given, None) for name, given in named.items()))]
+        return list(named), [
+            *lazy_clouds(*((f"clouds[{name!r}]", given, None) for name, given in named.items()))
+        ]
     points = []
     for cloud in agreeing_clouds(named):
         if is_traced(cloud.points):

@@ -265,14 +265,9 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
-    if any(is_dask(one) for one in clouds):
-        from orthoslice.parallel.chunks import lazy_clouds
-
-        p = check_p(p)
-        x, y = lazy_clouds(("x", clouds[0], clouds[2]), ("y", clouds[1], clouds[3]))
-        request = make_request(name, score, x, y, p, given)
-    else:
-        request, x, y = check_request(name, score, clouds, p, given)
+    request, x, y = (_lazy_request if any(map(is_dask, clouds)) else check_request)(
+        name, score, clouds, p, given
+    )
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer
 
@@ -283,6 +278,17 @@ def check_request(
     """What is to be estimated, of which clouds, from what was given."""
     p = check_p(p)
     x, y = make_clouds(*clouds)
+    return make_request(name, score, x, y, p, given), x, y
+
+
+def _lazy_request(
+    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+) -> tuple[Request, Cloud, Cloud]:
+    """As :func:`check_request`, where some of what was given is Dask's."""
+    from orthoslice.parallel.chunks import lazy_clouds
+
+    p = check_p(p)
+    x, y = lazy_clouds(("x", clouds[0], clouds[2]), ("y", clouds[1], clouds[3]))
     return make_request(name, score, x, y, p, given), x, y
 
 

@@ -77,8 +77,8 @@ def _what_to_pass(name: str, value: Any) -> str:
     """A word for things that hold an array, but are none."""
     if is_dask(value):
         return (
-            " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, `two_sample_test` "
-            f"and `pairwise`; here pass `{name}.compute()`, or some of its rows."
+            " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, "
+            f"`two_sample_test` and `pairwise`; here pass `{name}.compute()`, or some of its rows."
         )
     for dense in ("toarray", "todense"):
         if hasattr(value, dense):

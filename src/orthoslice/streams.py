@@ -1,26 +1,26 @@
 r"""Points that pass by once: summaries of bounded size that merge, and distances from them with certain bounds.
 
-**The summary.** On every direction numbers are rounded to whole multiples t of a fixed `resolution`, and counted in
-bins of 2^s multiples: bin k holds t // 2^s = k. A bin keeps how many numbers it has and the sum of their places in
-it, as integers. The level s is the least at which no more than a given number of bins are in use. Finer bins lie
-within coarser ones, and more numbers never use fewer bins, so the level, the counts and the sums depend on the
-numbers alone: not on their order, nor on how they were split and merged.
+**The summary.** On every direction numbers are rounded to whole multiples t of a fixed `resolution`, and
+counted in bins of 2^s multiples: bin k holds t // 2^s = k. A bin keeps how many numbers it has and the sum of
+their places in it, as integers. The level s is the least at which no more than a given number of bins are in
+use. Finer bins lie within coarser ones, and more numbers never use fewer bins, so the level, the counts and the
+sums depend on the numbers alone: not on their order, nor on how they were split and merged.
 
-**The bounds.** Let bin i have the share w_i of the numbers, all between a_i and b_i, with the mean m_i. The counts of
-both clouds say which bins the coupling by order pairs, and with which mass w_ij. Write c(z) = |z|^p.
+**The bounds.** Let bin i have the share w_i of the numbers, all between a_i and b_i, with the mean m_i. The
+counts of both clouds say which bins the coupling by order pairs, and with which mass w_ij. Write c(z) = |z|^p.
 
-*Above.* Couple bins like this, and numbers within a pair of bins at random. A convex function of a number between a
-and b with mean m is on average at most what it is if the number is a or b, with chances that give this mean. So
-W_p^p is at most the sum of w_ij times the mean of c over the four corners.
+*Above.* Couple bins like this, and numbers within a pair of bins at random. A convex function of a number
+between a and b with mean m is on average at most what it is if the number is a or b, with chances that give
+this mean. So W_p^p is at most the sum of w_ij times the mean of c over the four corners.
 
-*Below.* c(x - y) >= c(z) + c'(z) (x - m_i - y + m_j) with z = m_i - m_j. Within bin i the mean of x - m_i is 0, x
-grows from pair to pair, and c'(z) falls. The sum over the pairs of the bin is therefore least if x is a_i in the
-first of its mass and b_i in the rest; and likewise for y. Where c' does not change over the pairs of a bin nothing
-is lost.
+*Below.* c(x - y) >= c(z) + c'(z) (x - m_i - y + m_j) with z = m_i - m_j. Within bin i the mean of x - m_i is 0,
+x grows from pair to pair, and c'(z) falls. The sum over the pairs of the bin is therefore least if x is a_i in
+the first of its mass and b_i in the rest; and likewise for y. Where c' does not change over the pairs of a bin
+nothing is lost.
 
 Both bounds miss W_p^p by terms in the square of the width of bins, not in the width: means are known. For p = 1
-they miss it only in bins that overlap. Rounding to the resolution moves W_p by at most half of it for each cloud;
-that, and the rounding of projections far from the origin, is part of the bounds.
+they miss it only in bins that overlap. Rounding to the resolution moves W_p by at most half of it for each
+cloud; that, and the rounding of projections far from the origin, is part of the bounds.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Bins(NamedTuple):
 
     level: int
     key: Table
-    count: Table
+    counts: Table
     high: Table
     """The sum of places within the bin is `high * 2**24 + low`."""
     low: Table
@@ -88,8 +88,8 @@ class Summarised:
     Attributes
     ----------
     lower, upper
-        Certain bounds of the mean over these directions of W_p^p: what :func:`orthoslice.sliced_wasserstein` with
-        the same directions, `rng` and ``control=None`` gives for the points themselves lies between them.
+        Certain bounds of the mean over these directions of W_p^p: what :func:`orthoslice.sliced_wasserstein`
+        with the same directions, `rng` and ``control=None`` gives for the points themselves lies between them.
     value, stderr
         The middle of both, and its standard error over the choice of directions.
     distance, distance_lower, distance_upper
@@ -126,8 +126,8 @@ class Summarised:
 class Stream:
     """A summary of points that pass by once, for sliced distances with certain bounds.
 
-    Streams with the same options can be merged, in any order and however often: the numbers are the same as if all
-    points had come to one. They are a few MB to send, and no point is kept.
+    Streams with the same options can be merged, in any order and however often: the numbers are the same as if
+    all points had come to one. They are a few MB to send, and no point is kept.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ class Stream:
     p
         The power of the distances to come, at least 1.
     directions, n_directions, rng
-        As in :func:`orthoslice.sliced_wasserstein`, and with the same integer the same directions. Streams to be
-        compared or merged need the same integer, so there is a default.
+        As in :func:`orthoslice.sliced_wasserstein`, and with the same integer the same directions. Streams to
+        be compared or merged need the same integer, so there is a default.
     resolution
         Numbers are rounded to multiples of this power of two. At most about a millionth of the distances that
         matter, and at least 2^-61 of the largest coordinates.
@@ -214,8 +214,9 @@ class Stream:
         reach = float(np.abs(table).max()) * math.sqrt(self.dim)
         if reach >= _LARGEST * self.resolution:
             raise ValueError(
-                f"`points` must be below {_LARGEST * self.resolution:.3g} for a resolution of {self.resolution:.3g}; "
-                f"got coordinates up to {np.abs(table).max():.3g}. Pass a coarser `resolution`."
+                f"`points` must be below {_LARGEST * self.resolution:.3g} for a resolution of "
+                f"{self.resolution:.3g}; got coordinates up to {np.abs(table).max():.3g}. Pass a coarser "
+                "`resolution`."
             )
         for first in range(0, len(table), _BATCH):
             piece = table[first : first + _BATCH].astype(np.float64)
@@ -248,14 +249,19 @@ class Stream:
         # Half a unit for each of both, and the rounding of their projections: see `orders.ready_for_ties`.
         moved = self.resolution + (self.dim + 8) * 2.0**-53 * (self._reach[0] + other._reach[0])
         found = [
-            line_bounds(*(_shape(bins, self.resolution) for bins in pair), self.p, moved)
-            for pair in zip(self._bins, other._bins, strict=True)
+            line_bounds(_shape(one, self.resolution), _shape(two, self.resolution), self.p, moved)
+            for one, two in zip(self._bins, other._bins, strict=True)
         ]
         bounds = np.array(found) / mean_shortening(self.dim, plan.sampler.ambient_dim(self.dim), self.p)
         lower, upper = bounds.mean(axis=0)
         middle = statistics(bounds.mean(axis=1), plan.layout)
         return Summarised(
-            self.p, plan.layout.n_directions, float(lower), float(upper), float(middle.mean), float(middle.stderr)
+            self.p,
+            plan.layout.n_directions,
+            float(lower),
+            float(upper),
+            float(middle.mean),
+            float(middle.stderr),
         )
 
     _plan: _Plan = field(init=False)
@@ -270,8 +276,8 @@ class Stream:
 
     def __repr__(self) -> str:
         return (
-            f"Stream({self.dim}: {self.n} points in {self.nbytes / 1e6:.3g} MB; directions={self.directions!r}, "
-            f"n_directions={self.n_directions}, rng={self.rng})"
+            f"Stream({self.dim}: {self.n} points in {self.nbytes / 1e6:.3g} MB; "
+            f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.rng})"
         )
 
 
@@ -299,7 +305,7 @@ class _Plan(NamedTuple):
 def _drawn(
     sampler: Sampler, layout: Layout, dim: int, high: int, low: int
 ) -> list[tuple[int, slice, Directions]]:
-    """All directions, such as project a point alike wherever it stands: sites must not differ in the last digit."""
+    """All directions, such as project a point alike wherever it stands: sites shall not differ in a digit."""
     key = Key(*(np.array([word], dtype=np.int32) for word in (high, low)))
     sweep = sweep_blocks(sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions)
     return [(first, rows, draw_lines(blocks, True)) for first, rows, blocks in sweep]
@@ -329,14 +335,16 @@ def _coarser(bins: Bins, level: int) -> Bins:
     up = level - bins.level
     key = bins.key >> up
     start = (bins.key - (key << up)) << bins.level
-    high, low = bins.high + bins.count * (start >> _LOW_BITS), bins.low + bins.count * (start & _LOW)
-    return Bins(level, key, bins.count, high, low)
+    high, low = bins.high + bins.counts * (start >> _LOW_BITS), bins.low + bins.counts * (start & _LOW)
+    return Bins(level, key, bins.counts, high, low)
 
 
 def _joined(parts: Sequence[Bins], most: int) -> Bins:
     """All numbers of these bins in at most so many, at the least level at which there are no more."""
     level = max(part.level for part in parts)
-    columns = [np.concatenate(own) for own in list(zip(*(_coarser(part, level) for part in parts), strict=True))[1:]]
+    columns = [
+        np.concatenate(own) for own in list(zip(*(_coarser(part, level) for part in parts), strict=True))[1:]
+    ]
     order = np.argsort(columns[0], kind="stable")
     key, count, high, low = (column[order] for column in columns)
     up = 0
@@ -358,7 +366,7 @@ def _n_different(key: Table) -> int:
 class Shape(NamedTuple):
     """What bins say of their numbers: how many, between which, with which mean."""
 
-    count: Table
+    counts: Table
     low: Table
     high: Table
     mean: Table
@@ -366,16 +374,16 @@ class Shape(NamedTuple):
 
 def _shape(bins: Bins, unit: float) -> Shape:
     width = float(1 << bins.level)
-    within = (bins.high * float(1 << _LOW_BITS) + bins.low) / bins.count
+    within = (bins.high * float(1 << _LOW_BITS) + bins.low) / bins.counts
     # Of integers, none is beyond the last multiple; a single number is where its mean is.
-    alone = bins.count == 1
+    alone = bins.counts == 1
     low = bins.key * width
     first, last = np.where(alone, within, 0.0), np.where(alone, within, width - 1)
-    return Shape(bins.count, *(unit * (low + place) for place in (first, last, np.clip(within, first, last))))
+    return Shape(bins.counts, *(unit * (low + place) for place in (first, last, np.clip(within, first, last))))
 
 
 def line_bounds(x: Shape, y: Shape, p: float, moved: float) -> tuple[float, float]:
-    """Certain bounds of W_p^p on a line, of numbers that rounding moved by `moved` at most, both clouds together.
+    """Certain bounds of W_p^p on a line; rounding moved numbers by at most `moved`, both clouds together.
 
     Examples
     --------
@@ -383,7 +391,7 @@ def line_bounds(x: Shape, y: Shape, p: float, moved: float) -> tuple[float, floa
     >>> [round(bound, 9) for bound in line_bounds(*bins, 1.0, 0.0)]
     [3.0, 3.0]
     """
-    cells = _cells(x.count, y.count)
+    cells = _cells(x.counts, y.counts)
     i, j, mass = cells.i, cells.j, cells.mass
     z = x.mean[i] - y.mean[j]
     cost = powered(z, p)
@@ -443,7 +451,7 @@ def _chances(shape: Shape, k: Table) -> tuple[Table, Table]:
 
 
 def _steps(shape: Shape, k: Table, before: Table, length: Table, own: Table) -> Table:
-    """The mean over each cell of `x - mean`, if the first of a bin's mass is at its lower end and the rest above."""
+    """The mean over each cell of `x - mean`, if a bin's mass is first at its lower end, then at the upper."""
     at_low, _ = _chances(shape, k)
     share = np.clip((at_low * own - before) / length, 0.0, 1.0)
     level: Table = share * shape.low[k] + (1 - share) * shape.high[k] - shape.mean[k]

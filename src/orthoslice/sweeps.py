@@ -59,7 +59,7 @@ def sweep_directions(
 def sweep_blocks(
     sampler: Sampler, layout: Layout, stream: Stream, dim: int, dtype: DType, most_rows: int
 ) -> Iterator[tuple[int, slice, Blocks]]:
-    """As :func:`sweep_directions`, for those who draw elsewhere: the first row, and which rows of which blocks."""
+    """As :func:`sweep_directions`, to be drawn elsewhere: the first row, and which rows of which blocks."""
     if sampler.weights(layout.longest_block, dim) is not None:
         raise ValueError(f"`directions` must count alike here; those of {sampler!r} have weights.")
     key, blocks, first = None, None, 0

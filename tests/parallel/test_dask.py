@@ -34,7 +34,11 @@ def _scheduler() -> Iterator[None]:
 
 def _agree(lazy: Any, known: Any, rtol: float) -> None:
     """All that an estimate says of itself is the same, to rounding."""
-    assert (lazy.n_directions, lazy.n_blocks, lazy.converged) == (known.n_directions, known.n_blocks, known.converged)
+    assert (lazy.n_directions, lazy.n_blocks, lazy.converged) == (
+        known.n_directions,
+        known.n_blocks,
+        known.converged,
+    )
     assert (lazy.directions, lazy.seed, lazy.control) == (known.directions, known.seed, known.control)
     assert lazy.trusted == known.trusted
     assert lazy.value.dtype == known.value.dtype
@@ -184,13 +188,15 @@ def test_unknown_and_empty_chunks(rng: np.random.Generator) -> None:
     some = lazy[da.from_array((x[:, 0] > 0) & (np.arange(100) < 90), chunks=30)]
     known = osl.sliced_wasserstein(x[:90][x[:90, 0] > 0], y, rng=0, n_directions=8)
     _agree(osl.sliced_wasserstein(some, y, rng=0, n_directions=8), known, 1e-12)
-    with pytest.raises(ValueError, match="`x` must hold at least one point and dimension; all chunks are empty"):
+    with pytest.raises(
+        ValueError, match="`x` must hold at least one point and dimension; all chunks are empty"
+    ):
         osl.sliced_wasserstein(lazy[lazy[:, 0] > 99], y)
 
 
 def test_data_frames_are_matched_by_column(rng: np.random.Generator) -> None:
     x = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
-    y = pd.DataFrame(rng.normal(size=(50, 3)) + [0, 1, 2], columns=["a", "b", "c"])[["c", "a", "b"]]
+    y = pd.DataFrame(rng.normal(size=(50, 3)) + np.arange(3), columns=["a", "b", "c"])[["c", "a", "b"]]
     known = osl.sliced_wasserstein(x, y, rng=0, n_directions=8)
     lazy = dd.from_pandas(x, npartitions=3), dd.from_pandas(y, npartitions=2)
     for other in (lazy[1], y):
@@ -260,7 +266,9 @@ def test_bad_weights_are_told() -> None:
     x, weights = da.ones((40, 3), chunks=(10, 3)), np.full(40, 1 / 40)
     bad = weights.copy()
     bad[25] = -1
-    with pytest.raises(ValueError, match=r"In chunk 2 of `x_weights`.*must not be negative or NaN; got -1.0 at"):
+    with pytest.raises(
+        ValueError, match=r"In chunk 2 of `x_weights`.*must not be negative or NaN; got -1.0 at"
+    ):
         osl.sliced_wasserstein(x, x, x_weights=bad)
     with pytest.raises(ValueError, match="`y_weights` must sum to 1; got a sum of 2"):
         osl.sliced_wasserstein(x, x, y_weights=da.from_array(2 * weights, chunks=7))
@@ -375,7 +383,9 @@ def test_a_cluster_whose_worker_is_killed(cluster: Any, rng: np.random.Generator
     x, y = rng.normal(size=(400, 3)), rng.normal(size=(300, 3))
     known = osl.sliced_wasserstein(x, y, rng=0, n_directions=4, directions="iid")
     read = dask.delayed(_slow_chunk, pure=False)
-    parts = [da.from_delayed(read(x[k * 50 : k * 50 + 50], str(tmp_path), k), (50, 3), dtype=float) for k in range(8)]
+    parts = [
+        da.from_delayed(read(x[k * 50 : k * 50 + 50], str(tmp_path), k), (50, 3), dtype=float) for k in range(8)
+    ]
     lazy = da.concatenate(parts), da.from_array(y, chunks=(50, 3))
     with dask.config.set(scheduler=None):
         _agree(osl.sliced_wasserstein(*lazy, rng=0, n_directions=4, directions="iid"), known, 1e-12)
@@ -399,3 +409,13 @@ def test_a_cluster_whose_worker_is_killed(cluster: Any, rng: np.random.Generator
     # It was alive and then dead, before the run was over.
     assert killed_at[0] < len(list(tmp_path.iterdir()))
     assert victim not in cluster.run(os.getpid).values()
+
+
+def test_the_example_runs_on_a_cluster_at_an_address(cluster: Any) -> None:
+    from examples import larger_than_memory
+
+    with dask.config.set(scheduler=None):
+        found = larger_than_memory.main(cluster.scheduler.address, n_points=4000, rows=1000)
+    with dask.config.set(scheduler="synchronous"):
+        known = larger_than_memory.compare(4000, 1000)
+    _agree(found, known, 1e-12)

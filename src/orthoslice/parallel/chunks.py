@@ -49,7 +49,8 @@ class Reading(NamedTuple):
         """The points of a chunk, as the same rows of the cloud would be in memory."""
         cloud = Cloud(as_floating(self.name, self.array(chunk), self.dtype))
         cloud = cloud.divided(self.exponent) if self.exponent else cloud
-        return cloud.points if self.origin is None else cloud.points - self.origin
+        points: Table = cloud.points if self.origin is None else cloud.points - self.origin
+        return points
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,8 +88,8 @@ class LazyCloud(Cloud):
 
     def astype(self, dtype: DType) -> Self:
         points = shape_only((self.n, self.dim), dtype)
-        ends = {"low": self.low.astype(dtype), "high": self.high.astype(dtype)}
-        return replace(self, points=points, reading=self.reading._replace(dtype=dtype), **ends)
+        low, high = self.low.astype(dtype), self.high.astype(dtype)
+        return replace(self, points=points, reading=self.reading._replace(dtype=dtype), low=low, high=high)
 
     def moved(self, origin: Table | None) -> Self:
         """The same cloud with another origin."""
@@ -206,7 +207,7 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
     """
     mass = math.fsum(part.mass for part in parts)
     mean = sum((part.mass / mass) * part.mean for part in parts)
-    square = 0.0
+    square: Any = 0.0
     for part in parts:
         gap = part.mean - mean
         between = gap @ gap if part.square.ndim == 0 else np.outer(gap, gap)
@@ -408,8 +409,8 @@ class Visit(NamedTuple):
 def visit_chunks(clouds: Sequence[LazyCloud], drawn: Sequence[Sequence[Table]]) -> list[Visit]:
     """Go over all chunks once, for moments and for points at places that were drawn.
 
-    Places are the numbers of points, or shares of the mass that comes before them. Points are in their units, but
-    not moved to another origin.
+    Places are the numbers of points, or shares of the mass that comes before them. Points are in their units,
+    but not moved to another origin.
     """
     calls: list[tuple[Any, ...]] = []
     places = [np.concatenate([np.zeros(0, dtype=np.int64), *own]) for own in drawn]
@@ -417,7 +418,9 @@ def visit_chunks(clouds: Sequence[LazyCloud], drawn: Sequence[Sequence[Table]]) 
     for cloud, own in zip(clouds, by_chunk, strict=True):
         reading = cloud.reading._replace(origin=None)
         for k, (chunk, weights) in enumerate(cloud.pairs):
-            calls.append((_visit, chunk, weights, reading, own[k][1] if k in own else np.zeros(0, dtype=np.int64)))
+            calls.append(
+                (_visit, chunk, weights, reading, own[k][1] if k in own else np.zeros(0, dtype=np.int64))
+            )
     found = iter(run_all(calls))
     visits = []
     for cloud, own, parts in zip(clouds, by_chunk, drawn, strict=True):

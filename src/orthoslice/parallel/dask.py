@@ -3,18 +3,18 @@
 The functions of the library take Dask collections as they take arrays; this module is how it is done, and gives
 them under their names. Directions, values and error bars are those of the same numbers in memory, to rounding.
 
-**Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the pieces
-of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the number of
-directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker gets the
-points, and projects them itself; that is done where `memory` holds them. A direction too long for `memory` is cut
-into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
+**Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
+pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the
+number of directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
+gets the points, and projects them itself; that is done where `memory` holds them. A direction too long for
+`memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
 **Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
 worker gets all points once, and works on its share of the directions.
 
-**Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error bar
-(means and some points), and one for every few directions, as many as there are tasks at once.
-Chunks are read anew in each: `persist` collections that are slow to make and fit the cluster's memory.
+**Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error
+bar (means and some points), and one for every few directions, as many as there are tasks at once. Chunks are
+read anew in each: `persist` collections that are slow to make and fit the cluster's memory.
 
 **Lost workers** cost the work that they did: Dask does it again, from the chunks on.
 """
@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.all_pairs import pairwise
 from orthoslice.arrays import RNG, Stream, Wanted
 from orthoslice.cloud import Cloud, Seen
 from orthoslice.control import Gaussian
@@ -37,7 +38,9 @@ from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import with_masses
 from orthoslice.directions.drawing import Blocks
+from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_for, subject_of
+from orthoslice.inference import two_sample_test
 from orthoslice.parallel.chunks import (
     LazyCloud,
     Reading,
@@ -55,16 +58,20 @@ from orthoslice.scores import Score, Sliced
 from orthoslice.threads import single_threaded_blas
 from orthoslice.trust import Subject
 
+__all__ = ["pairwise", "projected_wasserstein", "sliced_wasserstein", "two_sample_test"]
+
 _NOTHING = (False, False, False, False)
 
 
-def estimate_lazily(request: Request, x: LazyCloud, y: LazyCloud, rng: RNG, scale: float) -> Estimate:
+def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
     """Estimate what is requested of clouds in chunks, which were divided by `scale`."""
+    assert isinstance(x, LazyCloud)
+    assert isinstance(y, LazyCloud)
     control = request.control
     if not (control is None or isinstance(control, Gaussian)):
         raise TypeError(
-            f"`control` must be 'auto', 'gaussian' or None for Dask collections; got {control!r}, which would look "
-            "at points that are not here."
+            f"`control` must be 'auto', 'gaussian' or None for Dask collections; got {control!r}, which would "
+            "look at points that are not here."
         )
     stream, seed = stream_for(request, rng, np.zeros(1))
     subject = subject_of(request, x, y)
@@ -170,7 +177,8 @@ def _score_projections(
         for rows, weights in received
     ]
     passes = Passes(request, *with_masses(*clouds), stream, _NOTHING, _ignore)
-    return passes.run_task(task)[0]
+    scores: Table = passes.run_task(task)[0]
+    return scores
 
 
 def _ignore(_: int) -> None:

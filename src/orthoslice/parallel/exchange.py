@@ -31,7 +31,8 @@ class Lines(NamedTuple):
 
     def project(self, points: Table) -> Table:
         """Projections `(slices, n)` of some points."""
-        return Cloud(points).project(self.draw(), self.rows)
+        rows: Table = Cloud(points).project(self.draw(), self.rows)
+        return rows
 
     def draw(self) -> Directions:
         """All rows of the blocks."""
@@ -53,7 +54,8 @@ class Cluster(NamedTuple):
         import dask
 
         options = {} if self.client is not None else {"num_workers": self.n_slots}
-        return dask.compute(*delayed, **options)
+        found: tuple[Any, ...] = dask.compute(*delayed, **options)
+        return found
 
 
 def cluster_at_hand(workers: int) -> Cluster:
@@ -86,9 +88,7 @@ def exchange(
     finish = dask.delayed(_finish, pure=False)
     pieces = [[project(chunk, cloud.reading, told) for chunk in cloud.chunks] for cloud in clouds]
     weights = [None if c.weight_chunks is None else list(c.weight_chunks) for c in clouds]
-    return [
-        finish(one, [[piece[k] for piece in own] for own in pieces], weights) for k, one in enumerate(work)
-    ]
+    return [finish(one, [[piece[k] for piece in own] for own in pieces], weights) for k, one in enumerate(work)]
 
 
 def _project_chunk(chunk: Any, reading: Reading, lines: tuple[Lines, ...]) -> tuple[Table, ...]:

@@ -3,8 +3,8 @@
 Couplings by order match equal shares of mass, so the cost of a direction is a sum over ranges of mass, the same
 ones in both clouds. What lies in a range is found exactly, in two passes over the chunks:
 
-1. *Count.* Some points drawn at random, projected, are the marks. Every chunk counts what it has below and up to
-   each mark: integers, so their sums are exact.
+1. *Count.* Some points drawn at random, projected, are the marks. Every chunk counts what it has below and up
+   to each mark: integers, so their sums are exact.
 2. *Exchange.* A range gets all that lies strictly between two marks, the last one that is surely not above its
    lower end and the first one that is surely not below its upper end. It sorts that, and cuts off what belongs
    to its neighbours: it knows how much mass comes before.
@@ -15,6 +15,7 @@ known from the count; a value that many points have is a mark nearly for certain
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chu
 from orthoslice.parallel.exchange import Cluster, Lines, Table
 from orthoslice.threads import single_threaded_blas
 
-# Marks for each range, and points drawn for each mark: ranges are longer than they have to be by about an eighth.
+# Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
 
 _NOTHING = (False, False, False, False)
@@ -49,7 +50,8 @@ class Units(NamedTuple):
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
-        return whole_masses(shares * float(total_mass(shares)))
+        masses: Table = whole_masses(shares * float(total_mass(shares)))
+        return masses
 
 
 def units_of(x: LazyCloud, y: LazyCloud) -> tuple[Units, Units]:
@@ -199,7 +201,7 @@ def _shares(marks: list[Table], counts: list[Table], n_ranges: int) -> list[Shar
     total = min(int(count[1, -1]) for count in counts)
     ends = [total * k // n_ranges for k in range(n_ranges + 1)]
     shares = []
-    for first, stop in zip(ends[:-1], ends[1:], strict=True):
+    for first, stop in itertools.pairwise(ends):
         cuts = []
         for own, (below, upto) in zip(marks, counts, strict=True):
             low = int(np.searchsorted(below, first, side="right")) - 1
@@ -259,9 +261,7 @@ def _ranks(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]]) -> Ta
     lows = max(0, min(share.stop, start) - max(share.first, cut.below))
     inner = values[0, max(0, share.first - start) : max(0, share.stop - start)]
     highs = share.stop - share.first - lows - len(inner)
-    return np.concatenate(
-        [np.full(lows, cut.low, values.dtype), inner, np.full(highs, cut.high, values.dtype)]
-    )
+    return np.concatenate([np.full(lows, cut.low, values.dtype), inner, np.full(highs, cut.high, values.dtype)])
 
 
 def _weighed_ranks(

@@ -58,7 +58,10 @@ def _rows_at_once(memory: int, row: int, layout: Layout, cluster: Cluster) -> in
 
 
 def _swept(
-    clouds: Sequence[LazyCloud], sweep: Iterator[tuple[int, slice, Any]], work: Callable[..., Any], cluster: Cluster
+    clouds: Sequence[LazyCloud],
+    sweep: Iterator[tuple[int, slice, Any]],
+    work: Callable[..., Any],
+    cluster: Cluster,
 ) -> Iterator[Any]:
     """What `work(first, *projections)` makes of every piece of a sweep, in order."""
     while wave := list(itertools.islice(sweep, cluster.n_slots)):
@@ -71,14 +74,12 @@ def _swept(
 def _refuse_high(p: float, dtype: DType) -> None:
     if is_high(p, dtype):
         raise OverflowError(
-            f"`p` is too high for Dask collections of {dtype} here; got {p:g}. Whether small costs are lost could "
-            "only be told from all points at once. Pass a smaller `p`."
+            f"`p` is too high for Dask collections of {dtype} here; got {p:g}. Whether small costs are lost "
+            "could only be told from all points at once. Pass a smaller `p`."
         )
 
 
-def lazy_labelled_distances(
-    test: PermutationTest, x: Cloud, y: Cloud, progress: bool
-) -> tuple[Table, float]:
+def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress: bool) -> tuple[Table, float]:
     """SW_p or PW_p under every labelling, the observed one first; and how far points are from the origin.
 
     The points of the test only have the shape of both clouds together.
@@ -107,9 +108,7 @@ def lazy_labelled_distances(
     return distances_of(test, totals), farthest
 
 
-def _price_lines(
-    test: PermutationTest, first: int, *received: tuple[Table, Table | None]
-) -> tuple[int, Table]:
+def _price_lines(test: PermutationTest, first: int, *received: tuple[Table, Table | None]) -> tuple[int, Table]:
     piece = _piece(first, received)
     return piece.n_rows, priced_piece(test, piece)
 
