@@ -1,8 +1,8 @@
 """Clouds larger than memory, on a laptop or, unchanged, on a cluster.
 
-Run `python examples/larger_than_memory.py` for two processes on this machine, or give the address of a scheduler:
-`python examples/larger_than_memory.py tcp://scheduler:8786`. Chunks are made where they are used and never lie
-in one place; those of files (`da.from_zarr`, `dd.read_parquet`) are read there.
+Run `python examples/larger_than_memory.py` for two processes on this machine, or give the address of a
+scheduler: `python examples/larger_than_memory.py tcp://scheduler:8786`. Chunks are made where they are used and
+never lie in one place; those of files (`da.from_zarr`, `dd.read_parquet`) are read there.
 """
 
 from __future__ import annotations
