@@ -8,10 +8,12 @@ it was.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,24 +34,31 @@ FILE = "scale.jsonl"
 
 @dataclass(frozen=True)
 class Case:
-    """Clouds of `n` points each, on so many workers; 0 workers is one process that holds them in memory."""
+    """Clouds of `n` points each, and who works on them."""
 
     n: int
-    workers: int
+    who: str
+    """``"memory"``: NumPy, all points at hand. ``"thread"``: Dask in a process. A number: as many processes."""
     memory: str = "256MB"
     """What a task may hold."""
 
+    @property
+    def workers(self) -> int:
+        return int(self.who) if self.who.isdecimal() else 1
+
 
 CASES = [
-    Case(10**6, 0),
+    Case(10**6, "memory"),
+    # Whole directions.
+    Case(10**8, "thread", "3.3GB"),
+    *(Case(10**6, who) for who in ("thread", "1", "2", "4")),
+    *(Case(10**7, who, "500MB") for who in ("memory", "thread", "1", "2", "4")),
+    *(Case(10**5, who) for who in ("memory", "thread", "1", "2", "4")),
     # Two ranges a direction, then three.
-    Case(10**8, 1, "1.8GB"),
-    *(Case(10**6, workers) for workers in (1, 2, 4)),
-    *(Case(10**7, workers, "1GB") for workers in (0, 1, 2, 4)),
-    *(Case(10**5, workers) for workers in (0, 1, 2, 4)),
-    Case(10**8, 2, "1.2GB"),
+    Case(10**7, "2", "170MB"),
+    Case(10**8, "2", "1.2GB"),
 ]
-SMOKE_CASES = [Case(2000, 0), Case(2000, 2, "20KB")]
+SMOKE_CASES = [Case(2000, "memory"), Case(2000, "thread", "100KB"), Case(2000, "2", "20KB")]
 SMOKE_COUNT = 2
 
 
@@ -58,7 +67,7 @@ class Measured:
     """What a case took."""
 
     n: int
-    workers: int
+    who: str
     memory: str
     seconds: float
     cpu_seconds: float
@@ -83,13 +92,13 @@ def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> lis
     cases = SMOKE_CASES if smoke else CASES
     path = folder / FILE
     for case in cases:
-        done = {(row.n, row.workers, row.memory) for row in stored(path)}
-        if (case.n, case.workers, case.memory) in done:
+        done = {(row.n, row.who, row.memory) for row in stored(path)}
+        if (case.n, case.who, case.memory) in done:
             continue
         row = measure(case, SMOKE_COUNT if smoke else COUNT)
         with path.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
-        say(f"n = {row.n:,}, {row.workers} workers: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
+        say(f"n = {row.n:,}, {row.who}: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
     return stored(path)
 
 
@@ -105,8 +114,13 @@ def measure(case: Case, count: int = COUNT) -> Measured:
         paths = [Path(folder) / f"{name}.npy" for name in "xy"]
         for seed, path in enumerate(paths):
             write_cloud(path, case.n, seed)
-        found = (_on_cluster if case.workers else _in_memory)(case, paths, count)
-    return Measured(case.n, case.workers, case.memory, load=load, **found)
+        if case.who.isdecimal():
+            found = _on_cluster(case, paths, count)
+        else:
+            # A process of its own, whose peak is that of this case.
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                found = pool.submit(_alone, case, paths, count).result()
+    return Measured(case.n, case.who, case.memory, load=load, **found)
 
 
 def write_cloud(path: Path, n: int, seed: int) -> None:
@@ -137,10 +151,9 @@ def lazy_cloud(path: Path, n: int) -> Any:
     return da.concatenate(parts)
 
 
-def _in_memory(case: Case, paths: list[Path], count: int) -> dict[str, float]:
-    x, y = (np.load(path) for path in paths)
-    # Compiled beforehand, as the workers' kernels are by their small first call.
-    osl.sliced_wasserstein(x[:1000], y[:1000], n_directions=count, rng=0)
+def _alone(case: Case, paths: list[Path], count: int) -> dict[str, float]:
+    x, y = (np.load(path) if case.who == "memory" else lazy_cloud(path, case.n) for path in paths)
+    _warm_up()
     start, before = time.perf_counter(), time.process_time()
     estimate = osl.sliced_wasserstein(x, y, n_directions=count, rng=0, memory=case.memory, workers=1)
     seconds, cpu = time.perf_counter() - start, time.process_time() - before
@@ -225,28 +238,29 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     yield "# Scale: points out of core\n"
     yield (
         f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, {COUNT} directions, read "
-        f"from files. Workers are processes with one thread and {LIMIT / GB:g} GB each on one machine; 0 "
-        "workers is NumPy in memory on one thread. ns: processor time for a point and direction. The machine "
-        "was shared (see load), so seconds are not to be trusted where there are more workers than free "
-        "cores.\n"
+        f"from files. *memory*: NumPy, all points in memory, one thread. *thread*: Dask in one process, one "
+        f"thread. Numbers: so many processes of `distributed` with one thread and {LIMIT / GB:g} GB each, on "
+        "one machine. Task memory: the argument `memory`. ns: processor time of those who do the work, for a "
+        "point and direction. The machine has two cores and was busy with other work (see load), so seconds "
+        "say little.\n"
     )
-    columns = ("n", "workers", "task memory", "seconds", "ns", "x in memory at 10^6", "peak GB", "moved GB")
+    columns = ("n", "who", "task memory", "seconds", "ns", "x in memory at 10^6", "peak GB", "moved GB")
     columns += ("predicted GB", "load")
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
-    base = next((row.ns for row in rows if row.n == 10**6 and row.workers == 0), None)
-    for row in sorted(rows, key=lambda row: (row.n, row.workers)):
+    base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
+    for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
         ratio = f"{row.ns / base:.2f}" if base else ""
-        predicted = f"{sent_gb(row.n, COUNT, row.workers):.2f}" if row.workers else "0"
+        predicted = f"{sent_gb(row.n, COUNT, int(row.who)):.2f}" if row.who.isdecimal() else ""
         yield (
-            f"| {row.n:,} | {row.workers} | {row.memory} | {row.seconds:.1f} | {row.ns:.1f} | {ratio} | "
+            f"| {row.n:,} | {row.who} | {row.memory} | {row.seconds:.1f} | {row.ns:.1f} | {ratio} | "
             f"{row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
         )
     yield from _model_lines(rows)
 
 
 def _model_lines(rows: list[Measured]) -> Iterator[str]:
-    known = [row for row in rows if row.workers and row.n in (10**6, 10**7)]
+    known = [row for row in rows if row.who.isdecimal() and row.n in (10**6, 10**7)]
     if len(known) < 2:
         return
     model = fit(known)
@@ -255,12 +269,12 @@ def _model_lines(rows: list[Measured]) -> Iterator[str]:
         f"Processor seconds of a run are {model.fixed:.2f} + {1e9 * model.per_point:.1f} ns x 2 n directions, "
         "fitted to the runs with 10^6 and 10^7 points. What it says of the others:\n"
     )
-    yield "| n | workers | measured processor s | predicted |"
+    yield "| n | who | measured processor s | predicted |"
     yield "| --- | --- | --- | --- |"
     for row in rows:
-        if row.workers and row not in known:
+        if row.who != "memory" and row not in known:
             predicted = model.seconds(row.n, COUNT, 1)
-            yield f"| {row.n:,} | {row.workers} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
+            yield f"| {row.n:,} | {row.who} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
     n, workers, gbit = 10**11, 100, 10
     work = model.seconds(n, COUNT, workers)
     moved = sent_gb(n, COUNT, workers)
