@@ -23,7 +23,7 @@ import numpy as np
 import orthoslice as osl
 from benchmarks.machine import describe_machine
 
-DIM, COUNT = 3, 32
+DIM = 3
 ROWS_OF_CHUNK = 1_000_000
 GB = 1e9
 LIMIT = 4 * GB
@@ -41,6 +41,8 @@ class Case:
     """``"memory"``: NumPy, all points at hand. ``"thread"``: Dask in a process. A number: as many processes."""
     memory: str = "256MB"
     """What a task may hold."""
+    count: int = 32
+    """Directions."""
 
     @property
     def workers(self) -> int:
@@ -52,14 +54,17 @@ CASES = [
     # Whole directions.
     Case(10**8, "thread", "3.3GB"),
     *(Case(10**6, who) for who in ("thread", "1", "2", "4")),
-    *(Case(10**7, who, "500MB") for who in ("memory", "thread", "1", "2", "4")),
+    *(Case(10**7, who, "500MB", 8) for who in ("memory", "thread", "1", "2", "4")),
     *(Case(10**5, who) for who in ("memory", "thread", "1", "2", "4")),
-    # Two ranges a direction, then three.
-    Case(10**7, "2", "170MB"),
-    Case(10**8, "2", "1.2GB"),
+    # Two ranges a direction.
+    Case(10**7, "2", "170MB", 8),
+    Case(10**8, "1", "1.8GB", 4),
 ]
-SMOKE_CASES = [Case(2000, "memory"), Case(2000, "thread", "100KB"), Case(2000, "2", "20KB")]
-SMOKE_COUNT = 2
+SMOKE_CASES = [
+    Case(2000, "memory", count=2),
+    Case(2000, "thread", "100KB", 2),
+    Case(2000, "2", "20KB", 2),
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Measured:
     n: int
     who: str
     memory: str
+    count: int
     seconds: float
     cpu_seconds: float
     """Of the processes that did the work."""
@@ -83,7 +89,7 @@ class Measured:
     @property
     def ns(self) -> float:
         """Processor time for a point and direction."""
-        return 1e9 * self.cpu_seconds / (2 * self.n * COUNT)
+        return 1e9 * self.cpu_seconds / (2 * self.n * self.count)
 
 
 def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> list[Measured]:
@@ -95,7 +101,7 @@ def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> lis
         done = {(row.n, row.who, row.memory) for row in stored(path)}
         if (case.n, case.who, case.memory) in done:
             continue
-        row = measure(case, SMOKE_COUNT if smoke else COUNT)
+        row = measure(case)
         with path.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
         say(f"n = {row.n:,}, {row.who}: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
@@ -107,7 +113,7 @@ def stored(path: Path) -> list[Measured]:
     return [Measured(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def measure(case: Case, count: int = COUNT) -> Measured:
+def measure(case: Case) -> Measured:
     """Run one case from files to the answer."""
     load = describe_machine()["load_before"] or 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -115,12 +121,12 @@ def measure(case: Case, count: int = COUNT) -> Measured:
         for seed, path in enumerate(paths):
             write_cloud(path, case.n, seed)
         if case.who.isdecimal():
-            found = _on_cluster(case, paths, count)
+            found = _on_cluster(case, paths)
         else:
             # A process of its own, whose peak is that of this case.
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-                found = pool.submit(_alone, case, paths, count).result()
-    return Measured(case.n, case.who, case.memory, load=load, **found)
+                found = pool.submit(_alone, case, paths).result()
+    return Measured(case.n, case.who, case.memory, case.count, load=load, **found)
 
 
 def write_cloud(path: Path, n: int, seed: int) -> None:
@@ -151,16 +157,16 @@ def lazy_cloud(path: Path, n: int) -> Any:
     return da.concatenate(parts)
 
 
-def _alone(case: Case, paths: list[Path], count: int) -> dict[str, float]:
+def _alone(case: Case, paths: list[Path]) -> dict[str, float]:
     x, y = (np.load(path) if case.who == "memory" else lazy_cloud(path, case.n) for path in paths)
     _warm_up()
     start, before = time.perf_counter(), time.process_time()
-    estimate = osl.sliced_wasserstein(x, y, n_directions=count, rng=0, memory=case.memory, workers=1)
+    estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
     seconds, cpu = time.perf_counter() - start, time.process_time() - before
     return _told(estimate, seconds, cpu, peak_gb(), 0.0)
 
 
-def _on_cluster(case: Case, paths: list[Path], count: int) -> dict[str, float]:
+def _on_cluster(case: Case, paths: list[Path]) -> dict[str, float]:
     from distributed import Client, LocalCluster
 
     x, y = (lazy_cloud(path, case.n) for path in paths)
@@ -172,7 +178,7 @@ def _on_cluster(case: Case, paths: list[Path], count: int) -> dict[str, float]:
     ):
         client.run(_warm_up)
         before, start = client.run(time.process_time), time.perf_counter()
-        estimate = osl.sliced_wasserstein(x, y, n_directions=count, rng=0, memory=case.memory)
+        estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory)
         seconds = time.perf_counter() - start
         cpu = sum(client.run(time.process_time).values()) - sum(before.values())
         moved = sum(client.run(_bytes_sent).values()) / GB
@@ -181,7 +187,7 @@ def _on_cluster(case: Case, paths: list[Path], count: int) -> dict[str, float]:
 
 def _warm_up() -> None:
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
-    osl.sliced_wasserstein(few, few + 1, n_directions=COUNT, rng=0)
+    osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
 
 
 def _bytes_sent(dask_worker: Any = None) -> int:
@@ -221,7 +227,7 @@ class Model:
 
 def fit(rows: list[Measured]) -> Model:
     """The model of the processor time of some rows, by least squares of relative errors."""
-    work = np.array([2.0 * row.n * COUNT for row in rows])
+    work = np.array([2.0 * row.n * row.count for row in rows])
     cost = np.array([row.cpu_seconds for row in rows])
     design = np.stack([1 / cost, work / cost], axis=1)
     (fixed, per_point), *_ = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)
@@ -237,23 +243,32 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     """The page, in Markdown."""
     yield "# Scale: points out of core\n"
     yield (
-        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, {COUNT} directions, read "
-        f"from files. *memory*: NumPy, all points in memory, one thread. *thread*: Dask in one process, one "
+        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, read from files. *memory*: NumPy, all points in memory, one thread. *thread*: Dask in one process, one "
         f"thread. Numbers: so many processes of `distributed` with one thread and {LIMIT / GB:g} GB each, on "
         "one machine. Task memory: the argument `memory`. ns: processor time of those who do the work, for a "
         "point and direction. The machine has two cores and was busy with other work (see load), so seconds "
         "say little.\n"
     )
-    columns = ("n", "who", "task memory", "seconds", "ns", "x in memory at 10^6", "peak GB", "moved GB")
+    columns = (
+        "n",
+        "who",
+        "task memory",
+        "directions",
+        "seconds",
+        "ns",
+        "x in memory at 10^6",
+        "peak GB",
+        "moved GB",
+    )
     columns += ("predicted GB", "load")
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
     for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
         ratio = f"{row.ns / base:.2f}" if base else ""
-        predicted = f"{sent_gb(row.n, COUNT, int(row.who)):.2f}" if row.who.isdecimal() else ""
+        predicted = f"{sent_gb(row.n, row.count, int(row.who)):.2f}" if row.who.isdecimal() else ""
         yield (
-            f"| {row.n:,} | {row.who} | {row.memory} | {row.seconds:.1f} | {row.ns:.1f} | {ratio} | "
+            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.seconds:.1f} | {row.ns:.1f} | {ratio} | "
             f"{row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
         )
     yield from _model_lines(rows)
@@ -273,17 +288,17 @@ def _model_lines(rows: list[Measured]) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for row in rows:
         if row.who != "memory" and row not in known:
-            predicted = model.seconds(row.n, COUNT, 1)
+            predicted = model.seconds(row.n, row.count, 1)
             yield f"| {row.n:,} | {row.who} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
-    n, workers, gbit = 10**11, 100, 10
-    work = model.seconds(n, COUNT, workers)
-    moved = sent_gb(n, COUNT, workers)
+    n, count, workers, gbit = 10**11, 32, 100, 10
+    work = model.seconds(n, count, workers)
+    moved = sent_gb(n, count, workers)
     network = moved / workers / (gbit / 8)
     yield (
-        f"\n**{n:.0e} points a cloud on {workers} workers**, each with one core: {work / 3600:.1f} h of work, "
+        f"\n**{n:.0e} points a cloud on {workers} workers**, {count} directions, each with one core: {work / 3600:.1f} h of work, "
         f"and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s a worker where none of it "
         f"overlaps with work; {4 * n / workers / GB:.0f} GB of a cloud's direction lie on each worker at a "
         "time, so that directions are cut into ranges. With 32 cores a worker the network decides. Where "
-        f"directions outnumber `dim` times the workers, sending points would be less; here {COUNT} do not "
+        f"directions outnumber `dim` times the workers, sending points would be less; here {count} do not "
         f"outnumber {DIM * workers}."
     )

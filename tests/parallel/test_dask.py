@@ -54,15 +54,15 @@ def _cut(rng: np.random.Generator, n: int) -> tuple[int, ...]:
     return tuple(int(size) for size in np.diff([0, *cuts, n]))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@pytest.mark.parametrize("way", ["points", "projections", "ranges"])
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     dim=st.integers(1, 6),
-    sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),
-    weighted=st.tuples(st.booleans(), st.booleans()),
+    sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)) | st.integers(1, 40).map(lambda n: (n, n)),
+    weighted=st.sampled_from([(False, False), (False, False), (True, False), (True, True)]),
     tied=st.booleans(),
     dtype=st.sampled_from(["float64", "float32"]),
-    way=st.sampled_from(["points", "projections", "ranges"]),
     p=st.sampled_from([1, 2, 2.5]),
 )
 def test_any_chunks(
@@ -93,6 +93,8 @@ def test_any_chunks(
     rtol = 1e-12 if dtype == "float64" else 1e-5
     known = osl.sliced_wasserstein(x, y, **options, **given)
     _agree(osl.sliced_wasserstein(*lazy, **options, **lazy_given, memory=room), known, rtol)
+    if way != "points":
+        return
     known = osl.projected_wasserstein(x, y, **options, **given)
     _agree(osl.projected_wasserstein(*lazy, **options, **lazy_given), known, rtol)
 
@@ -166,7 +168,7 @@ def test_a_control_of_your_own_is_refused(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 @pytest.mark.parametrize("memory", [2000, "256MB"])
 def test_far_clouds_of_any_scale(scale: float, memory: Any, rng: np.random.Generator) -> None:
-    x, y = ((rng.normal(size=(60, 2)) + 1e6) * scale for _ in range(2))
+    x, y = ((rng.normal(size=(60, 2)) + 1e9) * scale for _ in range(2))
     lazy = [da.from_array(a, chunks=(20, 2)) for a in (x, y)]
     known = osl.sliced_wasserstein(x, y, n_directions=4, directions="iid", rng=0)
     found = osl.sliced_wasserstein(*lazy, n_directions=4, directions="iid", rng=0, memory=memory)

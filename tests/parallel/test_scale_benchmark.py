@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import scale, streams
 
 import orthoslice as osl
-from benchmarks import scale, streams
 
 pytest.importorskip("dask")
 
 
 def _row(n: int, who: str, fixed: float, per_point: float) -> scale.Measured:
-    cpu = fixed + per_point * 2 * n * scale.COUNT
-    return scale.Measured(n, who, "1GB", 1.0, cpu, 1.0, 0.0, 1.0, 0.1, 2.0)
+    cpu = fixed + per_point * 2 * n * 32
+    return scale.Measured(n, who, "1GB", 32, 1.0, cpu, 1.0, 0.0, 1.0, 0.1, 2.0)
 
 
 def test_the_model_finds_its_costs() -> None:
@@ -24,7 +24,7 @@ def test_the_model_finds_its_costs() -> None:
     np.testing.assert_allclose([model.fixed, model.per_point], [3.0, 4e-8])
     page = "\n".join(scale.lines([*rows, _row(10**8, "2", 3.0, 4e-8), _row(10**6, "memory", 0.0, 1e-8)]))
     assert "| 100,000,000 | 2 | 259.0 | 259.0 |" in page
-    assert "**1e+11 points a cloud on 100 workers**" in page
+    assert "**1e+11 points a cloud on 100 workers**, 32 directions" in page
     # Nine of ten projections leave a worker, of four bytes each.
     np.testing.assert_allclose(scale.sent_gb(10**9, 32, 10), 2 * 32 * 4 * 0.9)
 
