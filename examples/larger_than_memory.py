@@ -14,7 +14,7 @@ from distributed import Client
 
 import orthoslice as osl
 
-LAPTOP = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GB", "dashboard_address": None}
+LAPTOP = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GB", "dashboard_address": ":0"}
 
 
 def compare(n_points: int, rows: int) -> osl.Estimate:

@@ -84,9 +84,10 @@ def sliced_wasserstein(
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
     memory
         Working memory in bytes or as text, beyond the clouds and what one direction needs. The number of
-        directions does not change it.
+        directions does not change it. Of Dask collections, what one task may hold.
     workers
-        Threads that work on NumPy arrays; all cores by default. Other libraries have their own settings.
+        Threads that work on NumPy arrays, or on Dask collections without a cluster; all cores by default. Other
+        libraries have their own settings.
     progress
         Show a progress bar on stderr.
 
