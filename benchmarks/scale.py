@@ -24,6 +24,7 @@ import numpy as np
 
 import orthoslice as osl
 from benchmarks.machine import describe_machine
+from orthoslice.all_pairs import segment_costs, sort_segments
 from orthoslice.options import check_memory
 
 DIM = 3
@@ -197,8 +198,12 @@ def _on_cluster(case: Case, paths: list[Path]) -> dict[str, float]:
 
 
 def _warm_up() -> None:
+    """Have all kernels compiled, those for whole directions and those for ranges."""
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
     osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
+    row, starts = few[:, 0][None, :].copy(), np.array([0, 2000, 4000])
+    sort_segments(row, starts)
+    segment_costs(row, starts, 2.0)
 
 
 def _bytes_sent(dask_worker: Any = None) -> int:

@@ -230,7 +230,14 @@ def _folded_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
 
 @far_centre.implementation("folded", _folded_refusal)
 def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
-    """NumPy goes through short rows one by one; here many of them make a long one, with the same answer."""
+    return middle_if_far(*(end[None, :] for end in range_of_rows(points)))
+
+
+def range_of_rows(points: Array) -> tuple[Array, Array]:
+    """The least and the largest coordinates `(dim,)` of NumPy points, row by row in memory.
+
+    NumPy goes through short rows one by one; here many of them make a long one, with the same answer.
+    """
     n, dim = points.shape
     many = max(1, _FOLDED_ITEMS // dim)
     whole = n // many * many
@@ -238,8 +245,8 @@ def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
     ends = []
     for extreme in (np.min, np.max):
         few = [extreme(folded, axis=0).reshape(many, dim)] if whole else []
-        ends.append(extreme(np.concatenate([*few, rest]), axis=0, keepdims=True))
-    return middle_if_far(*ends)
+        ends.append(extreme(np.concatenate([*few, rest]), axis=0))
+    return ends[0], ends[1]
 
 
 @far_centre.implementation("reference", lambda *_: None)

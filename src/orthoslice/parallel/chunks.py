@@ -11,7 +11,7 @@ import numpy as np
 
 from orthoslice.arrays import DType, library
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import middle_if_far
+from orthoslice.conditioning import middle_if_far, range_of_rows
 from orthoslice.frames import check_same_names, column_names, is_frame, read_column, read_frame
 from orthoslice.inputs import (
     as_array,
@@ -315,7 +315,7 @@ def _look_at_points(name: str, points: Table, place: _Place) -> Look | None:
     if rows == 0:
         return None
     check_finite(name, points)
-    return Look(rows, dtype, points.min(axis=0), points.max(axis=0))
+    return Look(rows, dtype, *range_of_rows(np.ascontiguousarray(points)))
 
 
 def _moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
@@ -462,6 +462,8 @@ def _visit(chunk: Any, weights: Any, reading: Reading, among: Table) -> tuple[Su
 def _away(points: Table, share: Table | None) -> tuple[float, Table, Table]:
     """Mass and mean of points, and the points from there on; `points` are overwritten."""
     mass = float(len(points) if share is None else share.sum())
-    mean = points.mean(axis=0) if share is None or mass == 0 else (share / mass) @ points
+    counted = np.ones(len(points)) if share is None or mass == 0 else share
+    # A product: NumPy's means go through short rows one by one.
+    mean = counted @ points / counted.sum()
     points -= mean
     return mass, mean, points
