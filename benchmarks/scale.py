@@ -85,6 +85,8 @@ class Measured:
     who: str
     memory: str
     count: int
+    way: str
+    """What tasks get: ``"points"``, ``"projections"``, or ``"ranges"`` of them."""
     seconds: float
     cpu_seconds: float
     """Of the processes that did the work."""
@@ -138,7 +140,15 @@ def measure(case: Case) -> Measured:
             # A process of its own, whose peak is that of this case.
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
                 found = pool.submit(_alone, case, paths).result()
-    return Measured(case.n, case.who, case.memory, case.count, load=load, **found)
+    return Measured(case.n, case.who, case.memory, case.count, way_of(case), load=load, **found)
+
+
+def way_of(case: Case) -> str:
+    """What is done for a case: see :mod:`orthoslice.parallel.dask`."""
+    room, points = check_memory(case.memory), 2 * case.n * DIM * 4
+    if case.who == "memory" or (case.count > DIM * case.workers and 2 * points <= room):
+        return "points"
+    return "projections" if 4 * 2 * case.n * 4 <= room else "ranges"
 
 
 def write_cloud(path: Path, n: int, seed: int) -> None:
@@ -232,26 +242,32 @@ def _told(estimate: Any, seconds: float, cpu: float, peak: float, moved: float) 
 
 @dataclass(frozen=True)
 class Model:
-    """Seconds of a run, from what a point costs.
+    """Processor seconds of a run: `fixed + per_point * 2 n + per_number * 2 n N` for N directions.
 
-    `a + b * 2 n N / W` for N directions of n points in each of two clouds on W workers: `a` seconds of
-    scheduling and `b` of work, sending included, since workers on one machine send through its memory.
+    For the scheduling, for passes that check and look at points, and for projecting, sending and sorting
+    numbers; on one machine what is sent goes through its memory.
     """
 
     fixed: float
     per_point: float
+    per_number: float
 
-    def seconds(self, n: int, n_directions: int, workers: int) -> float:
-        return self.fixed + self.per_point * 2 * n * n_directions / workers
+    def seconds(self, n: int, n_directions: int) -> float:
+        return self.fixed + self.per_point * 2 * n + self.per_number * 2 * n * n_directions
 
 
 def fit(rows: list[Measured]) -> Model:
-    """The model of the processor time of some rows, by least squares of relative errors."""
-    work = np.array([2.0 * row.n * row.count for row in rows])
+    """The model of the processor time of some rows, by least squares of relative errors; no cost is below 0."""
+    from scipy.optimize import nnls
+
     cost = np.array([row.cpu_seconds for row in rows])
-    design = np.stack([1 / cost, work / cost], axis=1)
-    (fixed, per_point), *_ = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)
-    return Model(float(fixed), float(per_point))
+    points = np.array([2.0 * row.n for row in rows])
+    numbers = points * [row.count for row in rows]
+    design = np.stack([1 / cost, points / cost, numbers / cost], axis=1)
+    # Columns of one size: nanoseconds and seconds would not go together.
+    size = np.linalg.norm(design, axis=0)
+    found, _ = nnls(design / size, np.ones(len(rows)))
+    return Model(*(float(value) for value in found / size))
 
 
 def sent_gb(n: float, n_directions: int, workers: int, itemsize: int = 4) -> float:
@@ -274,6 +290,7 @@ def lines(rows: list[Measured]) -> Iterator[str]:
         "who",
         "task memory",
         "directions",
+        "tasks get",
         "seconds",
         "ns",
         "x in memory at 10^6",
@@ -286,39 +303,41 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
     for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
         ratio = f"{row.ns / base:.2f}" if base else ""
-        # Where directions outnumber dimensions and the memory holds the points, these are sent instead.
-        by_points = row.count > DIM * case_workers(row.who) and 2 * row.n * DIM * 4 <= check_memory(row.memory)
-        predicted = "points" if by_points else f"{sent_gb(row.n, row.count, case_workers(row.who)):.2f}"
+        predicted = "" if row.way == "points" else f"{sent_gb(row.n, row.count, case_workers(row.who)):.2f}"
         yield (
-            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.seconds:.1f} | {row.ns:.1f} | "
+            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | {row.ns:.1f} | "
             f"{ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
         )
     yield from _model_lines(rows)
 
 
 def _model_lines(rows: list[Measured]) -> Iterator[str]:
-    known = [row for row in rows if row.who.isdecimal() and row.n in (10**6, 10**7)]
-    if len(known) < 2:
+    known = [row for row in rows if row.who.isdecimal() and row.n <= 10**7]
+    if len(known) < 3:
         return
     model = fit(known)
     yield "\n## A model, and what it predicts\n"
     yield (
-        f"Processor seconds of a run are {model.fixed:.2f} + {1e9 * model.per_point:.1f} ns x 2 n directions, "
-        "fitted to the runs with 10^6 and 10^7 points. What it says of the others:\n"
+        f"Processor seconds of a run are {model.fixed:.2f} + 2 n ({1e9 * model.per_point:.0f} ns + "
+        f"{1e9 * model.per_number:.0f} ns x directions), fitted to the runs on 1, 2 and 4 processes with up to "
+        "10^7 points. What it says of the others:\n"
     )
     yield "| n | who | measured processor s | predicted |"
     yield "| --- | --- | --- | --- |"
+    worst = 1.0
     for row in rows:
         if row.who != "memory" and row not in known:
-            predicted = model.seconds(row.n, row.count, 1)
+            predicted = model.seconds(row.n, row.count)
+            worst = max(worst, row.cpu_seconds / predicted)
             yield f"| {row.n:,} | {row.who} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
     n, count, workers, gbit = 10**11, 32, 100, 10
-    work = model.seconds(n, count, workers)
+    work = model.seconds(n, count) / workers
     moved = sent_gb(n, count, workers)
     network = moved / workers / (gbit / 8)
     yield (
         f"\n**{n:.0e} points a cloud on {workers} workers**, {count} directions, each with one core: "
-        f"{work / 3600:.1f} h of work, and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s "
+        f"{work / 3600:.1f} h of work by the model, {worst * work / 3600:.1f} h if it errs as on the worst row "
+        f"above; and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s "
         f"a worker where none of it overlaps with work; {4 * n / workers / GB:.0f} GB of a cloud's direction "
         "lie on each worker at a time, so that directions are cut into ranges. With 32 cores a worker the "
         "network decides. Where directions outnumber `dim` times the workers, sending points would be less; "

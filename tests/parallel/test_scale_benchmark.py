@@ -13,17 +13,18 @@ import orthoslice as osl
 pytest.importorskip("dask")
 
 
-def _row(n: int, who: str, fixed: float, per_point: float) -> scale.Measured:
-    cpu = fixed + per_point * 2 * n * 32
-    return scale.Measured(n, who, "1GB", 32, 1.0, cpu, 1.0, 0.0, 1.0, 0.1, 2.0)
+def _row(n: int, who: str, count: int, costs: tuple[float, float, float]) -> scale.Measured:
+    cpu = scale.Model(*costs).seconds(n, count)
+    return scale.Measured(n, who, "1GB", count, "projections", 1.0, cpu, 1.0, 0.0, 1.0, 0.1, 2.0)
 
 
 def test_the_model_finds_its_costs() -> None:
-    rows = [_row(n, "2", 3.0, 4e-8) for n in (10**6, 10**7)]
+    costs = (3.0, 5e-8, 4e-8)
+    rows = [_row(n, "2", count, costs) for n in (10**5, 10**6, 10**7) for count in (8, 32)]
     model = scale.fit(rows)
-    np.testing.assert_allclose([model.fixed, model.per_point], [3.0, 4e-8])
-    page = "\n".join(scale.lines([*rows, _row(10**8, "2", 3.0, 4e-8), _row(10**6, "memory", 0.0, 1e-8)]))
-    assert "| 100,000,000 | 2 | 259.0 | 259.0 |" in page
+    np.testing.assert_allclose([model.fixed, model.per_point, model.per_number], costs, rtol=1e-6)
+    page = "\n".join(scale.lines([*rows, _row(10**8, "2", 32, costs), _row(10**6, "memory", 32, costs)]))
+    assert "| 100,000,000 | 2 | 269.0 | 269.0 |" in page
     assert "**1e+11 points a cloud on 100 workers**, 32 directions" in page
     # Nine of ten projections leave a worker, of four bytes each.
     np.testing.assert_allclose(scale.sent_gb(10**9, 32, 10), 2 * 32 * 4 * 0.9)

@@ -107,7 +107,8 @@ def _way(
     way = _Way(request, x, y, stream, advance, cluster)
     if request.score.breaks_ties:
         return _ByPoints.of(way).run
-    size = (x.n + y.n) * x.dim * x.dtype.itemsize
+    # Chunks, and the points that they make.
+    size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
         return _ByPoints.of(way).run
     row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
