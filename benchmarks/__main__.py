@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 SMOKE_RESULTS = ROOT.parent / "build" / "smoke" / "benchmarks"
 
-_EXTRAS = {"matplotlib": "plot", "torch": "torch"}
+_EXTRAS = {"matplotlib": "plot", "torch": "torch", "dask": "dask", "distributed": "dask"}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -72,6 +72,18 @@ def variance(smoke: Smoke = False, only: Only = None, out: Out = None, show_list
     rows = suite.run(chosen, folder, _say, smoke=smoke)
     _say(f"{time.perf_counter() - start:.0f} s; {page.render(folder, rows)}")
     _finish(analysis.evaluate(rows), [])
+
+
+@app.command()
+def scale(smoke: Smoke = False, out: Out = None) -> None:
+    """Run Dask on more points than memory holds; goes on where an earlier run stopped."""
+    folder = out or (SMOKE_RESULTS if smoke else RESULTS)
+    text: list[str] = []
+    for module in (_load("streams"), _load("scale")):
+        text = [*module.lines(module.run(folder, _say, smoke=smoke)), *text]
+    page = folder / "scale.md"
+    page.write_text("\n".join(text) + "\n")
+    _say(str(page))
 
 
 @app.command("report")

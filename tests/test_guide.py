@@ -17,6 +17,7 @@ SECTIONS = [
     "All of it at once",
     "Where do they differ?",
     "Common units",
+    "More points than memory",
     "Pictures and reports",
     "In other libraries",
 ]

@@ -20,6 +20,7 @@ from orthoslice.matching import match
 from orthoslice.resampling import BootstrapResult, bootstrap
 from orthoslice.result import Estimate, UntrustedWarning
 from orthoslice.scaling import scaled
+from orthoslice.streams import Stream, Summarised
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,8 @@ __all__ = [
     "Estimate",
     "Explanation",
     "Pairwise",
+    "Stream",
+    "Summarised",
     "Transport",
     "TwoSampleResult",
     "UntrustedWarning",

@@ -6,11 +6,11 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import RNG, Operation, is_traced, resolve_rng, to_numpy
+from orthoslice.arrays import RNG, Operation, Stream, is_traced, resolve_rng, to_numpy
 from orthoslice.blocks import Layout, Statistics, unit_statistics
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
@@ -20,6 +20,7 @@ from orthoslice.coupling import powered_norm, rank_pairs
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
+from orthoslice.inputs import is_dask
 from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
@@ -200,8 +201,12 @@ def pairwise(
         raise ValueError(f"`method` must be 'sliced' or 'projected'; got {method!r}.")
     is_projected = method == "projected"
     labels, points = _check_clouds(clouds)
-    sizes = [len(cloud) for cloud in points]
-    pool = Cloud(np.concatenate(points))
+    sizes = [cloud.n for cloud in points]
+    pool = _pooled(points)
+    if is_projected and pool.is_lazy:
+        raise ValueError(
+            "`method` must be 'sliced' for Dask collections: PW of all pairs is not offered for them."
+        )
     sampler = check_host_directions(directions, pool)
     if isinstance(sampler, Stratified):
         raise ValueError(
@@ -220,11 +225,11 @@ def pairwise(
     room = check_memory(memory)
     layout = _with_few_units(layout, len(labels), room)
     job = Job(pool.points, pool.rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
-    most = job.rows_at_once(sampler.ambient_dim(pool.dim))
-    pieces = sweep_directions(sampler, layout, stream, pool.dim, pool.dtype, most)
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
-    found = unit_statistics(factor * _unit_means(job, pieces, progress), layout)
-    _check_values(job, found.mean)
+    sums = _lazy_sums(job, pool, points, sampler, stream) if pool.is_lazy else _sums(job, sampler, stream)
+    found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
+    if not pool.is_lazy:
+        _check_values(job, found.mean)
     return Pairwise(
         name="PW" if is_projected else "SW",
         p=p,
@@ -236,6 +241,10 @@ def pairwise(
         _pairs=found,
         _scale=scale,
     )
+
+
+UnitSums: TypeAlias = list[tuple[int, int, Table]]
+"""Units, how many rows of theirs were scored, and the summed scores of all pairs, `(pairs,)`."""
 
 
 class Job(NamedTuple):
@@ -269,11 +278,17 @@ class Job(NamedTuple):
         return int(min(rows, -(-self.layout.n_directions // self.workers)))
 
 
-def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
+def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
     """Names and points of all clouds, in one floating type."""
     named, _ = named_clouds(clouds)
     if len(named) < 2:
         raise ValueError(f"`clouds` must hold two or more clouds; got {len(named)}.")
+    if any(is_dask(given) for given in named.values()):
+        from orthoslice.parallel.chunks import lazy_clouds
+
+        return list(named), [
+            *lazy_clouds(*((f"clouds[{name!r}]", given, None) for name, given in named.items()))
+        ]
     points = []
     for cloud in agreeing_clouds(named):
         if is_traced(cloud.points):
@@ -282,7 +297,16 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Table]]:
             )
         points.append(to_numpy(cloud.points))
     dtype = np.result_type(*points)
-    return list(named), [cloud.astype(dtype, copy=False) for cloud in points]
+    return list(named), [Cloud(cloud.astype(dtype, copy=False)) for cloud in points]
+
+
+def _pooled(clouds: list[Cloud]) -> Cloud:
+    """All clouds in one; of those in chunks, what is known of all."""
+    if not clouds[0].is_lazy:
+        return Cloud(np.concatenate([cloud.points for cloud in clouds]))
+    from orthoslice.parallel.chunks import pool_outline
+
+    return pool_outline(clouds)
 
 
 def agreeing_clouds(named: Mapping[Hashable, Any]) -> Iterator[Cloud]:
@@ -344,21 +368,37 @@ def _check_values(job: Job, values: Table) -> None:
         check_underflow(job.p, x, y, values[pair : pair + 1])
 
 
-def _unit_means(job: Job, pieces: Iterator[Piece], progress: bool) -> Table:
+def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
+    """Summed scores, some directions after the others."""
+    dim, dtype = job.points.shape[1], job.points.dtype
+    most = job.rows_at_once(sampler.ambient_dim(dim))
+    pieces = sweep_directions(sampler, job.layout, stream, dim, dtype, most)
+    return ordered_map((functools.partial(unit_sums, job, piece) for piece in pieces), job.workers)
+
+
+def _lazy_sums(
+    job: Job, pool: Cloud, clouds: list[Cloud], sampler: Sampler, stream: Stream
+) -> Iterator[UnitSums]:
+    """The same, of clouds in chunks."""
+    from orthoslice.parallel.sweeping import lazy_unit_sums
+
+    return lazy_unit_sums(job, pool, clouds, sampler, stream)
+
+
+def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
     """The mean score of each unit of directions for all pairs, `(units, pairs)`."""
     layout = job.layout
-    sums = np.zeros((layout.n_units, job.n_pairs))
+    totals = np.zeros((layout.n_units, job.n_pairs))
     with progress_bar("directions", layout.n_directions, progress) as advance:
-        work = (functools.partial(_unit_sums, job, piece) for piece in pieces)
-        for found in ordered_map(work, job.workers):
+        for found in sums:
             for unit, rows, total in found:
-                sums[unit] += total
+                totals[unit] += total
                 advance(rows)
-    means: Table = sums / layout.unit_rows[:, None]
+    means: Table = totals / layout.unit_rows[:, None]
     return means
 
 
-def _unit_sums(job: Job, piece: Piece) -> list[tuple[int, int, Table]]:
+def unit_sums(job: Job, piece: Piece) -> UnitSums:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
     rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
     if job.rounding is None:

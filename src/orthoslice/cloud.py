@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -36,6 +36,17 @@ from orthoslice.inputs import (
 _PIECE_ITEMS = 1 << 18
 
 
+class Seen(NamedTuple):
+    """What was noted of points on the way through them, where nobody can go back to look."""
+
+    mean: Array
+    """`(dim,)`"""
+    spread: Array
+    """The mean squared distance from it."""
+    drawn: dict[bytes, Array]
+    """Points `(draws, dim)` that were drawn at random, by the bytes of the numbers that chose them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Cloud:
     """Points `(..., n, dim)` with weights `(..., n)` that sum to 1, or None where all weigh the same."""
@@ -53,6 +64,8 @@ class Cloud:
     """Taken off the points when they are projected, where they are too many to be moved all at once."""
     order: Array | None = None
     """The order in which their projections are given, where they are too many to be put in order."""
+    seen: Seen | None = None
+    """What was noted of the points, where they lie elsewhere and `points` only has their shape and type."""
 
     @property
     def n(self) -> int:
@@ -76,6 +89,26 @@ class Cloud:
         """Whether the points lie in a file, perhaps larger than memory: they are read in pieces."""
         # Copies of a map have its type, but no file behind them.
         return getattr(self.points, "_mmap", None) is not None
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the points are in the chunks of a Dask collection, to be worked on where those lie."""
+        return False
+
+    def mean_and_covariance(self) -> tuple[Array, Array]:
+        """The first two moments, of points that are lazy."""
+        raise NotImplementedError
+
+    def divided(self, exponent: int) -> Self:
+        """The same cloud in units of 2**exponent."""
+        # In two steps: 2**exponent itself may be out of range.
+        halves = (exponent // 2, exponent - exponent // 2)
+        points = self.points * 2.0 ** -halves[0] * 2.0 ** -halves[1]
+        return replace(self, points=points, largest=None)
+
+    def astype(self, dtype: DType) -> Self:
+        """The same cloud in another floating type."""
+        return replace(self, points=namespace(self.points).astype(self.points, dtype))
 
     def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
         """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).

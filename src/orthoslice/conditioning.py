@@ -71,10 +71,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
             f"`x` and `y` must be smaller for p = {p:g}; got coordinates up to {largest:.3g} in {x.dtype}. "
             "Pass smaller units."
         )
-    # In two steps: 2**exponent itself may be out of range.
-    halves = (exponent // 2, exponent - exponent // 2)
-    scaled = [Cloud(c.points * 2.0 ** -halves[0] * 2.0 ** -halves[1], c.weights) for c in (x, y)]
-    return scaled[0], scaled[1], 2.0**exponent
+    return x.divided(exponent), y.divided(exponent), 2.0**exponent
 
 
 def exponents_at_hand(p: float, max_exponent: float) -> float:
@@ -93,8 +90,7 @@ def widened(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     wide = wide_float(x.points)
     if x.dtype == wide:
         return x, y
-    xp = namespace(x.points)
-    return replace(x, points=xp.astype(x.points, wide)), replace(y, points=xp.astype(y.points, wide))
+    return x.astype(wide), y.astype(wide)
 
 
 def rescaled(quantity: Array, scale: float, power: float, dtype: DType | None = None) -> Array:
@@ -235,7 +231,14 @@ def _folded_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
 
 @far_centre.implementation("folded", _folded_refusal)
 def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
-    """NumPy goes through short rows one by one; here many of them make a long one, with the same answer."""
+    return middle_if_far(*(end[None, :] for end in range_of_rows(points)))
+
+
+def range_of_rows(points: Array) -> tuple[Array, Array]:
+    """The least and the largest coordinates `(dim,)` of NumPy points, row by row in memory.
+
+    NumPy goes through short rows one by one; here many of them make a long one, with the same answer.
+    """
     n, dim = points.shape
     many = max(1, _FOLDED_ITEMS // dim)
     whole = n // many * many
@@ -243,17 +246,18 @@ def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
     ends = []
     for extreme in (np.min, np.max):
         few = [extreme(folded, axis=0).reshape(many, dim)] if whole else []
-        ends.append(extreme(np.concatenate([*few, rest]), axis=0, keepdims=True))
-    return _middle_if_far(*ends)
+        ends.append(extreme(np.concatenate([*few, rest]), axis=0))
+    return ends[0], ends[1]
 
 
 @far_centre.implementation("reference", lambda *_: None)
 def _far_centre(points: Array, axis: tuple[int, ...]) -> Array:
     xp = namespace(points)
-    return _middle_if_far(*(f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max)))
+    return middle_if_far(*(f(points, axis=axis, keepdims=True) for f in (xp.min, xp.max)))
 
 
-def _middle_if_far(low: Array, high: Array) -> Array:
+def middle_if_far(low: Array, high: Array) -> Array:
+    """What :func:`far_centre` is, from the ends of the range."""
     xp = namespace(low)
     middle = low / 2 + high / 2
     return xp.where(xp.abs(middle) > 2 * (high - low), middle, xp.zeros_like(middle))

@@ -195,17 +195,22 @@ def integer_masses(cloud: Cloud) -> Array:
     if weights is None:
         weights = xp.ones((cloud.n,), dtype=wide, device=device(cloud.points))
     weights = xp.astype(detach(weights), wide)
-    exact = weights / xp.sum(weights, axis=-1, keepdims=True) * total
-    whole = xp.floor(exact)
-    # Fractions are handed on from point to point until they make a unit: no weight is off by more than one.
-    carried = xp.floor(xp.cumulative_sum(exact - whole, axis=-1, include_initial=True))
-    units = xp.maximum(xp.diff(carried, axis=-1), xp.zeros_like(exact))
-    mass = xp.astype(whole, integer) + xp.astype(units, integer)
+    mass = whole_masses(weights / xp.sum(weights, axis=-1, keepdims=True) * total)
     left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
     # What rounding still leaves over is a trifle beside the largest mass.
     place = at_rank(xp.arange(cloud.n, device=device(mass)), mass.ndim)
     largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
     return mass + largest * left
+
+
+def whole_masses(exact: Array) -> Array:
+    """Masses `(..., n)` of the wide type rounded to integers, no sum from the first on by more than one."""
+    xp, integer = namespace(exact), wide_int(exact)
+    whole = xp.floor(exact)
+    # Fractions are handed on from point to point until they make a unit: no weight is off by more than one.
+    carried = xp.floor(xp.cumulative_sum(exact - whole, axis=-1, include_initial=True))
+    units = xp.maximum(xp.diff(carried, axis=-1), xp.zeros_like(exact))
+    return xp.astype(whole, integer) + xp.astype(units, integer)
 
 
 def with_masses(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:

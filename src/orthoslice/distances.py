@@ -11,6 +11,7 @@ from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, rescaled, unit_scale, widened
 from orthoslice.control import Control
 from orthoslice.estimate import estimate, value_and_gradient
+from orthoslice.inputs import is_dask
 from orthoslice.options import (
     check_control,
     check_directions,
@@ -54,7 +55,8 @@ def sliced_wasserstein(
     x, y
         Clouds `(n, dim)` and `(m, dim)` of one array library, or `(..., n, dim)` for many at once: leading
         axes broadcast and share the directions. Lists and data frames become NumPy arrays; the columns of two
-        frames are matched by name, those of a frame and an array by position.
+        frames are matched by name, those of a frame and an array by position. Single clouds may be Dask arrays
+        or data frames, larger than memory: see :mod:`orthoslice.parallel.dask`.
     p
         The power, at least 1.
     x_weights, y_weights
@@ -82,9 +84,10 @@ def sliced_wasserstein(
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
     memory
         Working memory in bytes or as text, beyond the clouds and what one direction needs. The number of
-        directions does not change it.
+        directions does not change it. Of Dask collections, what one task may hold.
     workers
-        Threads that work on NumPy arrays; all cores by default. Other libraries have their own settings.
+        Threads that work on NumPy arrays, or on Dask collections without a cluster; all cores by default. Other
+        libraries have their own settings.
     progress
         Show a progress bar on stderr.
 
@@ -264,7 +267,9 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
-    request, x, y = check_request(name, score, clouds, p, given)
+    request, x, y = (_lazy_request if any(map(is_dask, clouds)) else check_request)(
+        name, score, clouds, p, given
+    )
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer
 
@@ -275,6 +280,17 @@ def check_request(
     """What is to be estimated, of which clouds, from what was given."""
     p = check_p(p)
     x, y = make_clouds(*clouds)
+    return make_request(name, score, x, y, p, given), x, y
+
+
+def _lazy_request(
+    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+) -> tuple[Request, Cloud, Cloud]:
+    """As :func:`check_request`, where some of what was given is Dask's."""
+    from orthoslice.parallel.chunks import lazy_clouds
+
+    p = check_p(p)
+    x, y = lazy_clouds(("x", clouds[0], clouds[2]), ("y", clouds[1], clouds[3]))
     return make_request(name, score, x, y, p, given), x, y
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from orthoslice.blocks import Layout, Statistics, degrees_of_freedom, interval_a
 from orthoslice.blocks import statistics as block_statistics
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred, scale_on_device, times_two_to
-from orthoslice.control import Corrected, KnownMean, correct
+from orthoslice.control import Control, Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
 from orthoslice.coupling import unreadable_nan, with_masses
 from orthoslice.directions import Given
@@ -42,6 +43,7 @@ from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
 from orthoslice.result import Estimate, register_estimates, root
+from orthoslice.scores import Score
 from orthoslice.stopping import stop_asked
 from orthoslice.trust import Subject, look_of
 
@@ -70,15 +72,19 @@ def _make_call(request: Request, x: Cloud, y: Cloud, rng: RNG) -> _Call:
     like = x.points
     if is_bridged(like):
         like, theta = to_numpy(like), None if theta is None else to_numpy(theta)
-    if rng is None and theta is not None and not request.score.needs_partner:
-        stream, seed = _UNUSED, None  # nothing is drawn
-    else:
-        stream, seed = resolve_rng(rng, like, traced=is_traced(*inputs))
+    stream, seed = stream_for(request, rng, like, is_traced(*inputs))
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
     if theta is not None:
         request = replace(request, sampler=GIVEN_LATER)
     return _Call(request, inputs, stream, theta, seed)
+
+
+def stream_for(request: Request, rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, int | None]:
+    """What the directions of a request are drawn from, and the seed that repeats it."""
+    if rng is None and isinstance(request.sampler, Given) and not request.score.needs_partner:
+        return _UNUSED, None  # nothing is drawn
+    return resolve_rng(rng, like, traced=traced)
 
 
 def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Array]:
@@ -110,6 +116,10 @@ def value_by(way: Compute, request: Request, x: Cloud, y: Cloud, rng: RNG) -> Ar
 
 def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
     """Estimate what is requested; the clouds were divided by `scale`."""
+    if x.is_lazy:
+        from orthoslice.parallel.dask import estimate_lazily
+
+        return estimate_lazily(request, x, y, rng, scale)
     call = _make_call(request, x, y, rng)
     inputs, theta, seed = call.inputs, call.theta, call.seed
     with full_precision(x.points):
@@ -117,24 +127,35 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
             compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
-        scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
-        raw = found.get("raw", scores)
-        layout = _layout_of_scored(request.layout, scores)
-    subject = _subject(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
+    subject = subject_of(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
+    register_estimates(library(x.points))
+    made = make_estimate(request, value, found, subject, seed, scale)
+    if not is_traced(*inputs, theta):
+        return made
+    # A tracer must not outlive its trace.
+    kept = GIVEN_LATER if is_traced(theta) else request.sampler
+    return replace(made, directions=kept, _subject=None if is_traced(*inputs) else subject)
+
+
+def make_estimate(
+    request: Request, value: Array, found: dict[str, Array], subject: Subject, seed: int | None, scale: float
+) -> Estimate:
+    """The estimate, from what :func:`_run` found; the clouds were divided by `scale`."""
+    scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+    raw = found.get("raw", scores)
+    layout = _layout_of_scored(request.layout, scores)
     if unit is not None:
         request = _in_units_of(request, unit)
     converged = None
     if request.adaptive:
         statistics = with_variance(block_statistics(scores, layout), variance)
         converged = _meets_tolerance(request, subject, statistics, raw, layout, unit)
-    register_estimates(library(x.points))
     return Estimate(
         name=request.name,
         p=request.p,
         n_directions=layout.n_directions,
         n_blocks=layout.n_units,
-        # A tracer must not outlive its trace.
-        directions=GIVEN_LATER if is_traced(theta) else request.sampler,
+        directions=request.sampler,
         seed=seed,
         converged=converged,
         _value=value,
@@ -143,15 +164,15 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
         _exponent=unit,
         _variance=variance,
         _looks=len(request.looks),
-        _no_error_bar=_why_no_error_bar(request, x.dim) if degrees_of_freedom(layout) == 0 else "",
+        _no_error_bar=_why_no_error_bar(request, subject.x.dim) if degrees_of_freedom(layout) == 0 else "",
         control=request.control,
         _scores=scores,
         _raw=raw,
-        _subject=None if is_traced(*inputs) else subject,
+        _subject=subject,
     )
 
 
-def _subject(request: Request, x: Cloud, y: Cloud) -> Subject:
+def subject_of(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
     return Subject(request.score, x, y, request.p, is_basis, tuple(look_of(c.points) for c in (x, y)))
 
@@ -184,22 +205,13 @@ def _layout_of_scored(layout: Layout, scores: Array) -> Layout:
 def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -> Outcome:
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
-    orders: list[Array | None] = [None, None]
     down = exponent = None
     if not request.fit:
         x, y, down, exponent = scale_on_device(x, y, request.p)
         request = _in_units_of(request, exponent)
-    x, y = centred(x, y)
-    if request.score.breaks_ties:
-        (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
-    elif is_readable(x.points) and may_be_shuffled(x, y):
-        # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
-        (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
-    x, y = with_masses(x, y)
-    parts: list[Scored] = []
+    x, y, orders = made_ready(request.score, *centred(x, y))
     totals: tuple[Array, ...] = ()
-    done = 0
-    control, known = request.control, None
+    control = request.control
     if control is not None:
         if any(wanted):
             raise ValueError(
@@ -210,28 +222,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         settled = request if control is None else replace(request, control=control)
         passes = Passes(settled, x, y, stream, wanted, advance)
-        for units in request.looks:
-            part = passes.run(done, units)
-            if stop_asked():
-                units, part = _whole_units(request.layout, done, part)
-            parts.append(part)
-            done = units
-            used = request.layout.first(units)
-            raw = concat_rows([part.costs for part in parts])
-            if control is not None:
-                known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
-            scores, variance = _corrected(raw, parts, known, used)
-            if units < request.layout.n_units and (
-                stop_asked()
-                or _meets_tolerance(
-                    request,
-                    _subject(request, x, y),
-                    with_variance(block_statistics(scores, used), variance),
-                    raw,
-                    used,
-                )
-            ):
-                break
+        parts, found = look_by_look(request, passes.run, x, y, stream, control)
+    scores = found["scores"]
     for part in parts:
         totals = add_totals(totals, part.gradients)
     value = xp.sum(scores, axis=0) / scores.shape[0] + nan_where_unsound(request, x, y)
@@ -243,13 +235,64 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     if down is not None:
         points = tuple(None if g is None else g * down for g in gradients[:2])
         gradients = (*points, *gradients[2:])
-    found = {"scores": scores}
     if exponent is not None:
         found["exponent"] = exponent
-    if known is not None:
-        found["variance"] = xp.zeros_like(value) + variance
-        found["raw"] = raw
-    return Outcome(xp.astype(value, x.dtype), tuple(found.values()), gradients)
+    told = tuple(found[name] for name in _names_of_found(request))
+    return Outcome(xp.astype(value, x.dtype), told, gradients)
+
+
+def made_ready(score: Score, x: Cloud, y: Cloud) -> tuple[Cloud, Cloud, list[Array | None]]:
+    """Clouds ready for a score: in the order that decides ties, with masses; and the orders of their rows."""
+    orders: list[Array | None] = [None, None]
+    if score.breaks_ties:
+        (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
+    elif is_readable(x.points) and may_be_shuffled(x, y):
+        # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
+        (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
+    return (*with_masses(x, y), orders)
+
+
+def look_by_look(
+    request: Request,
+    run: Callable[[int, int], Scored],
+    x: Cloud,
+    y: Cloud,
+    stream: Stream,
+    control: Control | None,
+) -> tuple[list[Scored], dict[str, Array]]:
+    """What ranges of units scored, look by look until the tolerance is met, and what came of it.
+
+    `run(first_unit, stop_unit)` scores a range; the control is fitted to the clouds.
+    """
+    parts: list[Scored] = []
+    done, known = 0, None
+    for units in request.looks:
+        part = run(done, units)
+        if stop_asked():
+            units, part = _whole_units(request.layout, done, part)
+        parts.append(part)
+        done = units
+        used = request.layout.first(units)
+        raw = concat_rows([part.costs for part in parts])
+        if control is not None:
+            known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
+        scores, variance = _corrected(raw, parts, known, used)
+        if units < request.layout.n_units and (
+            stop_asked()
+            or _meets_tolerance(
+                request,
+                subject_of(request, x, y),
+                with_variance(block_statistics(scores, used), variance),
+                raw,
+                used,
+            )
+        ):
+            break
+    if known is None:
+        return parts, {"scores": scores}
+    xp = namespace(scores)
+    mean = xp.sum(scores, axis=0)
+    return parts, {"scores": scores, "variance": xp.zeros_like(mean) + variance, "raw": raw}
 
 
 def _whole_units(layout: Layout, done: int, part: Scored) -> tuple[int, Scored]:

@@ -36,7 +36,7 @@ def match_columns(x: Any, y: Any) -> tuple[Any, Any]:
     if named["y"] is not None:
         y = _read_table("y", y, named["y"])
         if named["x"] is not None and named["x"] != named["y"]:
-            _check_same_names(named["x"], named["y"])
+            check_same_names(named["x"], named["y"])
             place = {column: k for k, column in enumerate(named["y"])}
             y = y[:, [place[column] for column in named["x"]]]
     return x, y
@@ -116,13 +116,16 @@ def column_names(name: str, value: Any) -> list[Hashable] | None:
     return columns
 
 
-def _check_same_names(x_columns: list[Hashable], y_columns: list[Hashable]) -> None:
+def check_same_names(
+    x_columns: list[Hashable], y_columns: list[Hashable], names: tuple[str, str] = ("x", "y")
+) -> None:
+    """Raise unless frames of these names have the same columns, in any order."""
     only = [_without(x_columns, y_columns), _without(y_columns, x_columns)]
     if any(only):
-        found = " and ".join(f"only `{n}` has {listed(o)}" for n, o in zip("xy", only, strict=True) if o)
+        found = " and ".join(f"only `{n}` has {listed(o)}" for n, o in zip(names, only, strict=True) if o)
         raise ValueError(
-            f"Data frames `x` and `y` must have the same columns, in any order; {found}. To match columns by "
-            "position, pass `x.to_numpy()` and `y.to_numpy()`."
+            f"Data frames `{names[0]}` and `{names[1]}` must have the same columns, in any order; {found}. To "
+            f"match columns by position, pass `{names[0]}.to_numpy()` and `{names[1]}.to_numpy()`."
         )
 
 

@@ -14,6 +14,7 @@ from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
+from orthoslice.inputs import is_dask
 from orthoslice.kernels.cuda import device_refusal, free_bytes
 from orthoslice.labels import Table, check_groups
 from orthoslice.markup import card
@@ -236,7 +237,8 @@ def two_sample_test(
         raise ValueError(f"`score` must be 'sliced' or 'projected'; got {score!r}.")
     _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
-    cloud_x, cloud_y = host_clouds("two_sample_test", x, y)
+    is_lazy = is_dask(x) or is_dask(y)
+    cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else host_clouds("two_sample_test", x, y)
     exchange = check_groups(groups, cloud_x.n, cloud_y.n)
     sampler = check_host_directions(directions, cloud_x)
     if isinstance(sampler, Stratified):
@@ -251,9 +253,12 @@ def two_sample_test(
     home = _gpu_home(x)
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
-    # After they are pooled: from here on nothing but the labels knows who is x and who is y.
-    pooled, _ = centred(pooled, pooled)
+    if is_lazy:
+        pooled = Cloud(np.broadcast_to(np.zeros(()), (sum(sizes), cloud_x.dim)))
+    else:
+        pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
+        # After they are pooled: from here on nothing but the labels knows who is x and who is y.
+        pooled, _ = centred(pooled, pooled)
     test = PermutationTest(
         score=score,
         p=p,
@@ -267,9 +272,15 @@ def two_sample_test(
         workers=check_workers(workers),
         home=home,
     )
-    distances = labelled_distances(test, progress)
+    if is_lazy:
+        from orthoslice.parallel.sweeping import lazy_labelled_distances
+
+        distances, farthest = lazy_labelled_distances(test, cloud_x, cloud_y, progress)
+    else:
+        distances = labelled_distances(test, progress)
+        farthest = math.sqrt(float(np.max(np.vecdot(pooled.points, pooled.points))))
     # By how much the rounding of projections can move a distance, which is a distance of roundings.
-    slack = 8 * (pooled.dim + 8) * 2.0**-53 * math.sqrt(float(np.max(np.vecdot(pooled.points, pooled.points))))
+    slack = 8 * (pooled.dim + 8) * 2.0**-53 * farthest
     reached = int((distances[1:] >= distances[0] * (1 - _SAME) - slack).sum())
     distances = rescaled(distances, scale, 1)
     return TwoSampleResult(
@@ -295,6 +306,13 @@ def _gpu_home(x: Any) -> Array | None:
 
 def _default_memory(home: Array | None) -> int:
     return check_memory("256MB") if home is None else free_bytes(home) // 2
+
+
+def _lazy_clouds(x: Any, y: Any) -> tuple[Cloud, Cloud]:
+    from orthoslice.parallel.chunks import lazy_clouds
+
+    cloud_x, cloud_y = lazy_clouds(("x", x, None), ("y", y, None))
+    return cloud_x.astype(np.dtype(np.float64)), cloud_y.astype(np.dtype(np.float64))
 
 
 def _refuse_weights(**named: Any) -> None:

@@ -24,6 +24,18 @@ from orthoslice.arrays import (
 from orthoslice.frames import check_row_labels, is_frame, match_columns, read_column, read_frame
 
 
+def is_dask(value: Any) -> bool:
+    """Whether `value` is a Dask collection: an array, or a data frame or a column of one.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> is_dask(da.ones((4, 2))), is_dask(np.ones((4, 2)))
+    (True, False)
+    """
+    return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
+
+
 def match_frames(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Any, Any]:
     """Clouds whose columns stand in one order, if they have names; weights must not be in another order."""
     if library(x) is not None and library(y) is not None:
@@ -63,6 +75,11 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
 
 def _what_to_pass(name: str, value: Any) -> str:
     """A word for things that hold an array, but are none."""
+    if is_dask(value):
+        return (
+            " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, "
+            f"`two_sample_test` and `pairwise`; here pass `{name}.compute()`, or some of its rows."
+        )
     for dense in ("toarray", "todense"):
         if hasattr(value, dense):
             return f" Sparse matrices must be made dense: pass `{name}.{dense}()`."
@@ -139,8 +156,13 @@ def _common_dtype(xp: Namespace, *dtypes: DType) -> DType:
 
 def exact_dtype(x: Array, y: Array) -> DType:
     """The floating type of clouds `x` and `y`: as :func:`common_dtype`, but one that holds integers exactly."""
-    wanted = (_exact_floating(name, array) for name, array in (("x", x), ("y", y)))
+    wanted = (exact_floating(name, array) for name, array in (("x", x), ("y", y)))
     return _common_dtype(namespace(x), *wanted)
+
+
+def widest_float(*dtypes: DType) -> DType:
+    """The floating type of an answer from NumPy arrays of these floating types."""
+    return np.dtype(_common_dtype(namespace(np.zeros(1)), *dtypes))
 
 
 def as_floating(name: str, array: Array, dtype: DType) -> Array:
@@ -158,7 +180,7 @@ def as_floating(name: str, array: Array, dtype: DType) -> Array:
     return xp.where((array <= limit) & (array >= -limit), floating, xp.full_like(floating, math.nan))
 
 
-def _exact_floating(name: str, array: Array) -> DType:
+def exact_floating(name: str, array: Array) -> DType:
     """The floating type that an array asks for: its own, or for integers one that holds them exactly."""
     xp = namespace(array)
     _check_numeric(name, xp, array)
@@ -207,6 +229,11 @@ def check_points(name: str, points: Array) -> float | None:
         raise ValueError(f"`{name}` must hold at least one point and dimension; got shape {shape}.")
     if not is_readable(points):
         return None
+    return check_finite(name, points)
+
+
+def check_finite(name: str, points: Array) -> float:
+    """Raise unless points that can be looked at are finite; returns their largest magnitude."""
     largest = largest_magnitude(points)
     if not math.isfinite(largest):
         table = to_numpy(points)
@@ -236,24 +263,41 @@ def check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
         )
     # A sum that was normalised in the type the weights came in may be off by its rounding, not by more.
     came_in = weights.dtype if _is_floating(xp, weights) else points.dtype
-    tolerance = max(1e-6, math.sqrt(float(xp.finfo(came_in).eps)))
+    tolerance = _sum_tolerance(float(xp.finfo(came_in).eps))
     if not _is_floating(xp, weights) or xp.finfo(came_in).bits < 32:
         weights = xp.astype(weights, points.dtype)
     if is_readable(weights):
         table = to_numpy(weights)
-        if not table.min() >= 0:
-            where = _first(~(table >= 0))
-            raise ValueError(f"`{name}` must not be negative or NaN; got {table[where]} at index {where}.")
+        check_not_negative(name, table)
         sums = np.ravel(table.sum(axis=-1, dtype=np.float64))
-        worst = float(sums[np.argmax(np.abs(sums - 1))])
-        if not abs(worst - 1) <= tolerance:
-            raise ValueError(
-                f"`{name}` must sum to 1; got a sum of {worst:.9g}. Divide by the sum if that is what you mean."
-            )
+        _check_sum(name, float(sums[np.argmax(np.abs(sums - 1))]), tolerance)
         return weights
     total = xp.sum(weights, axis=-1, keepdims=True)
     sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
     return xp.where(sound, weights, xp.full_like(weights, math.nan))
+
+
+def _sum_tolerance(eps: float) -> float:
+    return max(1e-6, math.sqrt(eps))
+
+
+def check_not_negative(name: str, table: np.ndarray[Any, Any]) -> None:
+    if not table.min() >= 0:
+        where = _first(~(table >= 0))
+        raise ValueError(f"`{name}` must not be negative or NaN; got {table[where]} at index {where}.")
+
+
+def check_sum(name: str, total: float, dtype: DType) -> None:
+    """Raise unless weights that came as NumPy's `dtype` sum to 1."""
+    eps = np.finfo(dtype).eps if np.dtype(dtype).kind == "f" else 0.0
+    _check_sum(name, total, _sum_tolerance(float(eps)))
+
+
+def _check_sum(name: str, total: float, tolerance: float) -> None:
+    if not abs(total - 1) <= tolerance:
+        raise ValueError(
+            f"`{name}` must sum to 1; got a sum of {total:.9g}. Divide by the sum if that is what you mean."
+        )
 
 
 def is_uniform(weights: Array) -> bool:

@@ -48,6 +48,8 @@ def moments_of(x: Cloud, y: Cloud) -> Moments:
 
 
 def _mean_and_covariance(cloud: Cloud) -> tuple[Array, Array]:
+    if cloud.is_lazy:
+        return cloud.mean_and_covariance()
     xp, points = namespace(cloud.points), cloud.points
     step = cloud.n
     if isinstance(points, np.ndarray):

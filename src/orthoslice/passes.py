@@ -119,6 +119,11 @@ class Passes:
             rows = slice(task.row, task.row + task.n_rows)
             yield functools.partial(self._score, task, draw._replace(rows=rows))
 
+    def run_task(self, task: Task) -> Table:
+        """What :meth:`run` finds on the rows of one task."""
+        draw = self._draw(task, task.block, task.n_rows)
+        return self._score(task, draw._replace(rows=slice(task.row, task.row + task.n_rows)))
+
     def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
         """The same as loops of the compiled program: tasks of one shape share one loop."""
         xp = namespace(self.x.points)
@@ -151,10 +156,7 @@ class Passes:
 
         def draw(sampler: Sampler, purpose: int) -> Directions:
             size = (task.n_blocks, task.block_rows, dim, request.score.directions_dtype(self.x))
-            drawn: Directions = draw_blocks(Blocks(sampler, self.stream, block, *size, purpose))
-            if request.steady and isinstance(drawn, DenseDirections):
-                return SteadyDirections(drawn.theta)
-            return drawn
+            return draw_lines(Blocks(sampler, self.stream, block, *size, purpose), request.steady)
 
         # Given directions know no others like them.
         other = IID() if isinstance(request.sampler, Given) else request.sampler
@@ -213,6 +215,12 @@ class Passes:
         # As many pieces for every worker, of the same size: nobody waits for a straggler.
         pieces = -(-rows // (limit * workers)) * workers
         return -(-rows // pieces)
+
+
+def draw_lines(blocks: Blocks, steady: bool) -> Directions:
+    """Draw blocks of directions; if `steady`, such as project a point alike wherever it stands."""
+    drawn: Directions = draw_blocks(blocks)
+    return SteadyDirections(drawn.theta) if steady and isinstance(drawn, DenseDirections) else drawn
 
 
 def cut_units(

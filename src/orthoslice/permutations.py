@@ -76,10 +76,7 @@ def labelled_distances(test: PermutationTest, progress: bool) -> Table:
 
 def labelled_values(test: PermutationTest, progress: bool) -> Table:
     """SW_p^p or PW_p^p under every labelling, the observed one first."""
-    if test.score == "projected":
-        # Ties are taken in lexicographic order of the points, which knows nothing of labels.
-        order, pooled = ready_for_ties(test.pooled)
-        test = test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[order]))
+    test = ready_to_order(test)
     totals = np.zeros(test.n_labellings)
     placed, lanes = _placed(test), test.lanes
     n_blocks = -(-test.n_labellings // lanes)
@@ -92,6 +89,27 @@ def labelled_values(test: PermutationTest, progress: bool) -> Table:
     # Costs of some labelling are more than nothing unless all points are equal.
     one_point = Cloud(np.broadcast_to(test.pooled.points[:1], test.pooled.points.shape))
     check_underflow(test.p, test.pooled, one_point, totals.max(keepdims=True) / test.layout.n_directions)
+    return values_of(test, totals)
+
+
+def ready_to_order(test: PermutationTest) -> PermutationTest:
+    """The test with its points in the order that decides ties, where the score asks for it."""
+    if test.score != "projected":
+        return test
+    # Ties are taken in lexicographic order of the points, which knows nothing of labels.
+    order, pooled = ready_for_ties(test.pooled)
+    return test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[order]))
+
+
+def priced_piece(test: PermutationTest, piece: Piece) -> Table:
+    """Summed costs of every labelling on some directions."""
+    part = _sort(test, piece)
+    n_blocks = -(-test.n_labellings // test.lanes)
+    return np.concatenate([price_block(test, part, block) for block in range(n_blocks)])
+
+
+def values_of(test: PermutationTest, totals: Table) -> Table:
+    """SW_p^p or PW_p^p from summed costs."""
     ambient = test.sampler.ambient_dim(test.pooled.dim)
     factor = 1.0 if test.score == "projected" else 1 / mean_shortening(test.pooled.dim, ambient, test.p)
     return np.asarray(factor * totals / test.layout.n_directions)

@@ -259,6 +259,8 @@ class Estimate:
         subject = self._subject
         if subject is None or is_traced(self._value):
             return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
+        if subject.x.seen is not None:
+            return "it takes clouds in memory, and these are Dask collections; some of their rows will do"
         if not subject.is_intact:
             return "it takes the clouds, which were written to since"
         if subject.score.breaks_ties:

@@ -49,22 +49,38 @@ def sweep_directions(
     >>> [(piece.first, piece.n_rows) for piece in pieces]
     [(0, 2), (2, 2), (4, 2), (6, 2), (8, 2)]
     """
+    drawn, last = None, None
+    for first, rows, blocks in sweep_blocks(sampler, layout, stream, dim, dtype, most_rows):
+        if drawn is None or blocks is not last:
+            drawn, last = draw_blocks(blocks), blocks
+        yield Piece(first, rows, drawn)
+
+
+def sweep_blocks(
+    sampler: Sampler, layout: Layout, stream: Stream, dim: int, dtype: DType, most_rows: int
+) -> Iterator[tuple[int, slice, Blocks]]:
+    """As :func:`sweep_directions`, to be drawn elsewhere: the first row, and which rows of which blocks."""
     if sampler.weights(layout.longest_block, dim) is not None:
         raise ValueError(f"`directions` must count alike here; those of {sampler!r} have weights.")
-    drawn, key, first = None, None, 0
+    key, blocks, first = None, None, 0
     for task in cut_units(layout, 0, layout.n_units, most_rows, sampler.extends):
-        if drawn is None or key != task[:4]:
-            key = task[:4]
-            drawn = draw_blocks(Blocks(sampler, stream, *task[:3], dim, dtype))
-        yield Piece(first, slice(task.row, task.row + task.n_rows), drawn)
+        if blocks is None or key != task[:4]:
+            key, blocks = task[:4], Blocks(sampler, stream, *task[:3], dim, dtype)
+        yield first, slice(task.row, task.row + task.n_rows), blocks
         first += task.n_rows
+
+
+def is_high(p: float, dtype: DType) -> bool:
+    """Whether p-th powers of numbers that a floating type tells apart from 1 underflow in it."""
+    info = np.finfo(dtype)
+    return p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
 
 
 def check_underflow(p: float, x: Cloud, y: Cloud, scores: Array) -> None:
     """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
     info = np.finfo(x.dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
-    if p * math.log(eps) > math.log(tiny) or float(scores.mean(axis=0).min()) > tiny / eps:
+    if not is_high(p, x.dtype) or float(scores.mean(axis=0).min()) > tiny / eps:
         return
     if np.array_equal(in_canonical_order(x)[1].points, in_canonical_order(y)[1].points):
         return

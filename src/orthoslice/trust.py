@@ -78,6 +78,14 @@ class Subject:
     """By which points that were written to since are known, as far as can be seen: see :func:`look_of`."""
 
     @property
+    def wanted_points(self) -> list[tuple[Cloud, Table]]:
+        """Which points :meth:`doubts` looks at: clouds, and what is drawn to choose from them."""
+        rng = np.random.default_rng(0)
+        if not self.score.breaks_ties:
+            return [(self.x, _drawn_places(self.x, rng)) for _ in range(2)]
+        return [] if self.p == 2 else [(c, _drawn_places(c, rng)) for c in (self.x, self.y)]
+
+    @property
     def is_intact(self) -> bool:
         """Whether the points are those that the estimate was made from."""
         return self.looks_of_points == tuple(look_of(c.points) for c in (self.x, self.y))
@@ -212,6 +220,8 @@ def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
 
 def _moments(cloud: Cloud) -> tuple[Table, Table]:
     """The mean `(..., dim)` of a cloud, and its mean squared distance from it `(...)`."""
+    if cloud.seen is not None:
+        return cloud.seen.mean, cloud.seen.spread
     points, weights = to_numpy(cloud.points), _weights(cloud)
     origin = points[..., :1, :].astype(np.float64)
     total, square = np.zeros(()), np.zeros(())
@@ -225,15 +235,22 @@ def _moments(cloud: Cloud) -> tuple[Table, Table]:
 
 def _random_points(cloud: Cloud, rng: np.random.Generator) -> Table:
     """Points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
+    places = _drawn_places(cloud, rng)
+    if cloud.seen is not None:
+        return np.asarray(cloud.seen.drawn[places.tobytes()], dtype=np.float64)
     points = to_numpy(cloud.points)
     if cloud.weights is None:
-        return np.asarray(points[..., rng.integers(0, cloud.n, size=_PAIRS), :], dtype=np.float64)
+        return np.asarray(points[..., places, :], dtype=np.float64)
     ends = np.cumsum(_weights(cloud), axis=-1).reshape(-1, cloud.n)
-    places = rng.random(_PAIRS)
     # Below the end of a point and not below that of the one before it: points without weight have no place.
     index = np.stack([np.searchsorted(row, places * row[-1], side="right") for row in ends])
     index = index.reshape(*cloud.batch, _PAIRS, 1)
     return np.asarray(np.take_along_axis(points, index, axis=-2), dtype=np.float64)
+
+
+def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:
+    """What chooses random points, `(pairs,)`: their numbers, or shares of the mass that comes before them."""
+    return rng.integers(0, cloud.n, size=_PAIRS) if cloud.weights is None else rng.random(_PAIRS)
 
 
 def _weights(cloud: Cloud) -> Table:

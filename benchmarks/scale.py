@@ -1,0 +1,345 @@
+"""More points than memory: time, memory and traffic of Dask runs from 10^5 to 10^8 points, and a model of more.
+
+Every row is measured on a cluster of its own: processes on this machine with one thread and a limit of memory
+each. Points are read from files. Rows are written as they come, so that a run can be stopped and goes on where
+it was.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import orthoslice as osl
+from benchmarks.machine import describe_machine
+from orthoslice.all_pairs import segment_costs, sort_segments
+from orthoslice.options import check_memory
+
+DIM = 3
+ROWS_OF_CHUNK = 1_000_000
+GB = 1e9
+LIMIT = 4 * GB
+"""Memory of a worker."""
+
+FILE = "scale.jsonl"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Clouds of `n` points each, and who works on them."""
+
+    n: int
+    who: str
+    """``"memory"``: NumPy, all points at hand. ``"thread"``: Dask in a process. A number: as many processes."""
+    memory: str = "256MB"
+    """What a task may hold."""
+    count: int = 32
+    """Directions."""
+
+    @property
+    def workers(self) -> int:
+        return case_workers(self.who)
+
+
+def case_workers(who: str) -> int:
+    """Processes that share the work."""
+    return int(who) if who.isdecimal() else 1
+
+
+CASES = [
+    Case(10**6, "memory"),
+    # Whole directions.
+    Case(10**8, "thread", "3.3GB"),
+    *(Case(10**6, who) for who in ("thread", "1", "2", "4")),
+    *(Case(10**7, who, "500MB", 8) for who in ("memory", "thread", "1", "2", "4")),
+    *(Case(10**5, who) for who in ("memory", "thread", "1", "2", "4")),
+    # Two ranges a direction.
+    Case(10**7, "2", "170MB", 8),
+    Case(10**8, "1", "1.8GB", 4),
+    Case(10**8, "thread", "3.3GB", 4),
+]
+SMOKE_CASES = [
+    Case(2000, "memory", count=2),
+    Case(2000, "thread", "100KB", 2),
+    Case(2000, "2", "20KB", 2),
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a case took."""
+
+    n: int
+    who: str
+    memory: str
+    count: int
+    way: str
+    """What tasks get: ``"points"``, ``"projections"``, or ``"ranges"`` of them."""
+    seconds: float
+    cpu_seconds: float
+    """Of the processes that did the work."""
+    peak_gb: float
+    """The most that one process ever held."""
+    moved_gb: float
+    """Between workers."""
+    value: float
+    stderr: float
+    load: float
+
+    @property
+    def ns(self) -> float:
+        """Processor time for a point and direction."""
+        return 1e9 * self.cpu_seconds / (2 * self.n * self.count)
+
+
+def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> list[Measured]:
+    """Measure all cases that the folder has no row of, and read those that it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = SMOKE_CASES if smoke else CASES
+    path = folder / FILE
+    for case in cases:
+        done = {(row.n, row.who, row.memory, row.count) for row in stored(path)}
+        if (case.n, case.who, case.memory, case.count) in done:
+            continue
+        row = measure(case)
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        say(f"n = {row.n:,}, {row.who}: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
+    return stored(path)
+
+
+def stored(path: Path) -> list[Measured]:
+    """The rows of a file, none where there is no file."""
+    return [Measured(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure(case: Case) -> Measured:
+    """Run one case from files to the answer."""
+    load = describe_machine()["load_before"] or 0.0
+    # For the processes to come: memory of chunks goes back to the system, and is not kept in holes.
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "1000000")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{name}.npy" for name in "xy"]
+        for seed, path in enumerate(paths):
+            write_cloud(path, case.n, seed)
+        if case.who.isdecimal():
+            found = _on_cluster(case, paths)
+        else:
+            # A process of its own, whose peak is that of this case.
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                found = pool.submit(_alone, case, paths).result()
+    return Measured(case.n, case.who, case.memory, case.count, way_of(case), load=load, **found)
+
+
+def way_of(case: Case) -> str:
+    """What is done for a case: see :mod:`orthoslice.parallel.dask`."""
+    room, points = check_memory(case.memory), 2 * case.n * DIM * 4
+    if case.who == "memory" or (case.count > DIM * case.workers and 2 * points <= room):
+        return "points"
+    return "projections" if 4 * 2 * case.n * 4 <= room else "ranges"
+
+
+def write_cloud(path: Path, n: int, seed: int) -> None:
+    """Points of a normal law in float32, a few at a time; those of the second cloud are wider."""
+    table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, DIM))
+    for k, first in enumerate(range(0, n, ROWS_OF_CHUNK)):
+        rows = table[first : first + ROWS_OF_CHUNK]
+        rows[:] = np.random.default_rng([seed, k]).standard_normal(rows.shape, dtype=np.float32)
+        rows *= 1 + seed / 4
+    table.flush()
+
+
+def read_rows(path: str, first: int, stop: int) -> Any:
+    """Some points of a file."""
+    return np.array(np.load(path, mmap_mode="r")[first:stop])
+
+
+def lazy_cloud(path: Path, n: int) -> Any:
+    """The points of a file as a Dask array that any worker can read."""
+    import dask
+    import dask.array as da
+
+    read = dask.delayed(read_rows, pure=True)
+    parts = []
+    for first in range(0, n, ROWS_OF_CHUNK):
+        stop = min(first + ROWS_OF_CHUNK, n)
+        parts.append(da.from_delayed(read(str(path), first, stop), (stop - first, DIM), dtype=np.float32))
+    return da.concatenate(parts)
+
+
+def _alone(case: Case, paths: list[Path]) -> dict[str, float]:
+    x, y = (np.load(path) if case.who == "memory" else lazy_cloud(path, case.n) for path in paths)
+    _warm_up()
+    start, before = time.perf_counter(), time.process_time()
+    estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - before
+    return _told(estimate, seconds, cpu, peak_gb(), 0.0)
+
+
+def _on_cluster(case: Case, paths: list[Path]) -> dict[str, float]:
+    from distributed import Client, LocalCluster
+
+    x, y = (lazy_cloud(path, case.n) for path in paths)
+    with (
+        LocalCluster(
+            n_workers=case.workers, threads_per_worker=1, memory_limit=int(LIMIT), dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(_warm_up)
+        before, start = client.run(time.process_time), time.perf_counter()
+        estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory)
+        seconds = time.perf_counter() - start
+        cpu = sum(client.run(time.process_time).values()) - sum(before.values())
+        moved = sum(client.run(_bytes_sent).values()) / GB
+        return _told(estimate, seconds, cpu, max(client.run(peak_gb).values()), moved)
+
+
+def _warm_up() -> None:
+    """Have all kernels compiled, those for whole directions and those for ranges."""
+    few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
+    osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
+    row, starts = few[:, 0][None, :].copy(), np.array([0, 2000, 4000])
+    sort_segments(row, starts)
+    segment_costs(row, starts, 2.0)
+
+
+def _bytes_sent(dask_worker: Any = None) -> int:
+    return int(dask_worker.transfer_outgoing_bytes_total)
+
+
+def peak_gb() -> float:
+    """The most memory that this process ever held."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # The system's own count would start with that of the process that started this one.
+        return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024 / GB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
+
+
+def _told(estimate: Any, seconds: float, cpu: float, peak: float, moved: float) -> dict[str, float]:
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_gb": peak,
+        "moved_gb": moved,
+        "value": float(estimate.value),
+        "stderr": float(estimate.stderr),
+    }
+
+
+@dataclass(frozen=True)
+class Model:
+    """Processor seconds of a run: `fixed + per_point * 2 n + per_number * 2 n N` for N directions.
+
+    For the scheduling, for passes that check and look at points, and for projecting, sending and sorting
+    numbers; on one machine what is sent goes through its memory.
+    """
+
+    fixed: float
+    per_point: float
+    per_number: float
+
+    def seconds(self, n: int, n_directions: int) -> float:
+        return self.fixed + self.per_point * 2 * n + self.per_number * 2 * n * n_directions
+
+
+def fit(rows: list[Measured]) -> Model:
+    """The model of the processor time of some rows, by least squares of relative errors; no cost is below 0."""
+    from scipy.optimize import nnls
+
+    cost = np.array([row.cpu_seconds for row in rows])
+    points = np.array([2.0 * row.n for row in rows])
+    numbers = points * [row.count for row in rows]
+    design = np.stack([1 / cost, points / cost, numbers / cost], axis=1)
+    # Columns of one size: nanoseconds and seconds would not go together.
+    size = np.linalg.norm(design, axis=0)
+    found, _ = nnls(design / size, np.ones(len(rows)))
+    return Model(*(float(value) for value in found / size))
+
+
+def sent_gb(n: float, n_directions: int, workers: int, itemsize: int = 4) -> float:
+    """What workers send each other: all projections but those that stay where they are."""
+    return 2 * n * n_directions * itemsize * (1 - 1 / workers) / GB
+
+
+def lines(rows: list[Measured]) -> Iterator[str]:
+    """The page, in Markdown."""
+    yield "# Scale: points out of core\n"
+    yield (
+        f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, read from files. *memory*: "
+        "NumPy, all points in memory, one thread. *thread*: Dask in one process, one thread. Numbers: so many "
+        f"processes of `distributed` with one thread and {LIMIT / GB:g} GB each, on one machine. Task memory: "
+        "the argument `memory`. ns: processor time of those who do the work, for a point and direction. The "
+        "machine has two cores and was busy with other work (see load), so seconds say little.\n"
+    )
+    columns = (
+        "n",
+        "who",
+        "task memory",
+        "directions",
+        "tasks get",
+        "seconds",
+        "ns",
+        "x in memory at 10^6",
+        "peak GB",
+        "moved GB",
+    )
+    columns += ("predicted GB", "load")
+    yield f"| {' | '.join(columns)} |"
+    yield f"| {' | '.join('---' for _ in columns)} |"
+    base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
+    for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
+        ratio = f"{row.ns / base:.2f}" if base else ""
+        predicted = "" if row.way == "points" else f"{sent_gb(row.n, row.count, case_workers(row.who)):.2f}"
+        yield (
+            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | {row.ns:.1f} | "
+            f"{ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
+        )
+    yield from _model_lines(rows)
+
+
+def _model_lines(rows: list[Measured]) -> Iterator[str]:
+    known = [row for row in rows if row.who.isdecimal() and row.n <= 10**7]
+    if len(known) < 3:
+        return
+    model = fit(known)
+    yield "\n## A model, and what it predicts\n"
+    yield (
+        f"Processor seconds of a run are {model.fixed:.2f} + 2 n ({1e9 * model.per_point:.0f} ns + "
+        f"{1e9 * model.per_number:.0f} ns x directions), fitted to the runs on 1, 2 and 4 processes with up to "
+        "10^7 points. What it says of the others:\n"
+    )
+    yield "| n | who | measured processor s | predicted |"
+    yield "| --- | --- | --- | --- |"
+    worst = 1.0
+    for row in rows:
+        if row.who != "memory" and row not in known:
+            predicted = model.seconds(row.n, row.count)
+            worst = max(worst, row.cpu_seconds / predicted)
+            yield f"| {row.n:,} | {row.who} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
+    n, count, workers, gbit = 10**11, 32, 100, 10
+    work = model.seconds(n, count) / workers
+    moved = sent_gb(n, count, workers)
+    network = moved / workers / (gbit / 8)
+    yield (
+        f"\n**{n:.0e} points a cloud on {workers} workers**, {count} directions, each with one core: "
+        f"{work / 3600:.1f} h of work by the model, {worst * work / 3600:.1f} h if it errs as on the worst row "
+        f"above; and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s "
+        f"a worker where none of it overlaps with work; {4 * n / workers / GB:.0f} GB of a cloud's direction "
+        "lie on each worker at a time, so that directions are cut into ranges. With 32 cores a worker the "
+        "network decides. Where directions outnumber `dim` times the workers, sending points would be less; "
+        f"here {count} do not outnumber {DIM * workers}."
+    )

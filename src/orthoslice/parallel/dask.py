@@ -1,0 +1,265 @@
+"""Distances of Dask collections: arrays and data frames in chunks, on threads or on a cluster.
+
+The functions of the library take Dask collections as they take arrays; this module is how it is done, and gives
+them under their names. Directions, values and error bars are those of the same numbers in memory, to rounding.
+
+**Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
+pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the
+number of directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
+gets the points, and projects them itself; that is done where `memory` holds them. A direction too long for
+`memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
+
+**Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
+worker gets all points once, and works on its share of the directions.
+
+**Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error
+bar (means and some points), and one for every few directions, as many as there are tasks at once. Chunks are
+read anew in each: `persist` collections that are slow to make and fit the cluster's memory.
+
+**Lost workers** cost the work that they did: Dask does it again, from the chunks on.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from orthoslice.all_pairs import pairwise
+from orthoslice.arrays import RNG, Stream, Wanted
+from orthoslice.cloud import Cloud, Seen
+from orthoslice.control import Gaussian
+from orthoslice.costs.draw import Draw, Scored
+from orthoslice.costs.pools import mean_shortening
+from orthoslice.coupling import with_masses
+from orthoslice.directions.drawing import Blocks
+from orthoslice.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_for, subject_of
+from orthoslice.inference import two_sample_test
+from orthoslice.parallel.chunks import (
+    LazyCloud,
+    Reading,
+    common_origin,
+    shape_only,
+    visit_chunks,
+)
+from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
+from orthoslice.parallel.ranges import draw_samples, range_costs
+from orthoslice.passes import Passes, Task, cut_units
+from orthoslice.progress import progress_bar
+from orthoslice.request import Request
+from orthoslice.result import Estimate
+from orthoslice.scores import Score, Sliced
+from orthoslice.threads import single_threaded_blas
+from orthoslice.trust import Subject
+
+__all__ = ["pairwise", "projected_wasserstein", "sliced_wasserstein", "two_sample_test"]
+
+_NOTHING = (False, False, False, False)
+
+
+def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
+    """Estimate what is requested of clouds in chunks, which were divided by `scale`."""
+    assert isinstance(x, LazyCloud)
+    assert isinstance(y, LazyCloud)
+    control = request.control
+    if not (control is None or isinstance(control, Gaussian)):
+        raise TypeError(
+            f"`control` must be 'auto', 'gaussian' or None for Dask collections; got {control!r}, which would "
+            "look at points that are not here."
+        )
+    stream, seed = stream_for(request, rng, np.zeros(1))
+    subject = subject_of(request, x, y)
+    x, y = _noted(subject, x, y)
+    origin = common_origin(x)
+    x, y = x.moved(origin), y.moved(origin)
+    if control is not None:
+        control = control.fitted(x, y, stream, 0)
+    with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
+        run = _way(replace(request, control=control), x, y, stream, advance)
+        _, found = look_by_look(request, run, x, y, stream, control)
+    value = np.asarray(found["scores"].mean(axis=0), dtype=x.dtype)[()]
+    outlines = replace(subject, x=x.outline(), y=y.outline())
+    return make_estimate(request, value, found, outlines, seed, scale)
+
+
+def _noted(subject: Subject, *clouds: LazyCloud) -> list[LazyCloud]:
+    """The clouds with what tells later how far to trust an error bar."""
+    drawn = [[places for cloud, places in subject.wanted_points if cloud is own] for own in clouds]
+    noted = []
+    for cloud, places, visit in zip(clouds, drawn, visit_chunks(clouds, drawn), strict=True):
+        rows = {own.tobytes(): points for own, points in zip(places, visit.points, strict=True)}
+        noted.append(replace(cloud, seen=Seen(visit.moments.mean, visit.moments.square, rows)))
+    return noted
+
+
+def _way(
+    request: Request, x: LazyCloud, y: LazyCloud, stream: Stream, advance: Callable[[int], None]
+) -> Callable[[int, int], Scored]:
+    """What scores a range of units: with points sent, or with projections."""
+    cluster = cluster_at_hand(request.workers)
+    request = replace(request, workers=1, progress=False)
+    way = _Way(request, x, y, stream, advance, cluster)
+    if request.score.breaks_ties:
+        return _ByPoints.of(way).run
+    # Chunks, and the points that they make.
+    size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
+    if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
+        return _ByPoints.of(way).run
+    row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
+    if row <= request.memory:
+        return _ByProjections(*way.parts).run
+    n_ranges = min(math.ceil(row / request.memory), x.n, y.n)
+    return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """What all ways of scoring share."""
+
+    request: Request
+    x: LazyCloud
+    y: LazyCloud
+    stream: Stream
+    advance: Callable[[int], None]
+    cluster: Cluster
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.request, self.x, self.y, self.stream, self.advance, self.cluster
+
+    def lines(self, task: Task) -> Lines:
+        blocks = Blocks(self.request.sampler, self.stream, *task[:3], self.x.dim, self.x.dtype)
+        return Lines(blocks, slice(task.row, task.row + task.n_rows), self.request.steady)
+
+    def scored(self, tables: list[Table]) -> Scored:
+        table = np.concatenate(tables)
+        return Scored(table) if self.request.control is None else Scored(table[..., 0], (), table[..., 1])
+
+
+@dataclass(frozen=True, eq=False)
+class _ByProjections(_Way):
+    """Projections are sent; each task has some directions, and all that the clouds are on them."""
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        layout, sampler = self.request.layout, self.request.sampler
+        row = COPIES * self.request.score.row_bytes(self.x, self.y, self.request.p, _NOTHING)
+        share = -(-layout.rows_between(first_unit, stop_unit) // self.cluster.n_slots)
+        chunk = int(max(1, min(self.request.memory // row, share)))
+        tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
+        tables: list[Table] = []
+        # As many at a time as are worked on at once: what others would need is not made before its time.
+        for first in range(0, len(tasks), self.cluster.n_slots):
+            wave = tasks[first : first + self.cluster.n_slots]
+            tables += self.cluster.compute(*self._delayed(wave))
+            self.advance(sum(task.n_rows for task in wave))
+        return self.scored(tables)
+
+    def _delayed(self, wave: list[Task]) -> list[Any]:
+        score = functools.partial(_score_projections, self.request, self.stream, self.x.dim)
+        work = [functools.partial(score, task) for task in wave]
+        return exchange((self.x, self.y), [self.lines(task) for task in wave], work)
+
+
+def _score_projections(
+    request: Request,
+    stream: Stream,
+    dim: int,
+    task: Task,
+    *received: tuple[Table, Table | None],
+) -> Table:
+    clouds = [
+        Received(points=shape_only((rows.shape[1], dim), rows.dtype), weights=weights, projections=rows)
+        for rows, weights in received
+    ]
+    passes = Passes(request, *with_masses(*clouds), stream, _NOTHING, _ignore)
+    scores: Table = passes.run_task(task)[0]
+    return scores
+
+
+def _ignore(_: int) -> None:
+    """Progress is told by who hands out the work."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ByRanges(_Way):
+    """Directions are cut into ranges, each small enough for a task."""
+
+    n_ranges: int
+    samples: tuple[Table, Table]
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        layout, sampler, slots = self.request.layout, self.request.sampler, self.cluster.n_slots
+        # All ranges of a direction are there at once: as many directions as all tasks together have room for.
+        chunk = max(1, slots // self.n_ranges)
+        tables = []
+        for task in cut_units(layout, first_unit, stop_unit, chunk, sampler.extends):
+            lines = [self.lines(task)]
+            (costs,) = range_costs(
+                self.x, self.y, self.request.p, lines, self.n_ranges, self.samples, self.cluster
+            )
+            request = replace(self.request, score=_Priced(costs))
+            passes = Passes(request, self.x, self.y, self.stream, _NOTHING, _ignore)
+            tables.append(passes.run_task(task)[0])
+            self.advance(task.n_rows)
+        return self.scored(tables)
+
+
+@dataclass(frozen=True, eq=False)
+class _Priced(Sliced):
+    """Sliced scores whose costs on the line are known."""
+
+    costs: Table
+
+    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+        return Scored(self.costs / mean_shortening(draw.directions.dim, draw.directions.ambient_dim, p))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ByPoints(_Way):
+    """All points are sent to every worker, which does with them what is done in memory."""
+
+    ready: Any
+
+    @classmethod
+    def of(cls, way: _Way) -> _ByPoints:
+        import dask
+
+        given = [(c.reading, list(c.chunks), c.weight_chunks and list(c.weight_chunks)) for c in (way.x, way.y)]
+        ready = dask.delayed(_assemble, pure=False)(way.request.score, *given)
+        # Made once, for all looks.
+        return cls(*way.parts, ready=dask.persist(ready)[0])
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        import dask
+
+        cuts = np.linspace(first_unit, stop_unit, self.cluster.n_slots + 1).round().astype(int)
+        score = dask.delayed(_score_points, pure=False)
+        spans = [(int(a), int(b)) for a, b in itertools.pairwise(cuts) if a < b]
+        tables = self.cluster.compute(*(score(self.request, self.stream, self.ready, *span) for span in spans))
+        self.advance(self.request.layout.rows_between(first_unit, stop_unit))
+        return self.scored(list(tables))
+
+
+def _assemble(score: Score, *given: tuple[Reading, list[Any], list[Any] | None]) -> tuple[Cloud, Cloud]:
+    """Both clouds whole, ready to be scored."""
+    clouds = []
+    for reading, chunks, weights in given:
+        points = np.concatenate([reading.points(chunk) for chunk in chunks])
+        shares = None if weights is None else np.concatenate([np.asarray(w) for w in weights])
+        clouds.append(Cloud(points, shares))
+    x, y, _ = made_ready(score, clouds[0], clouds[1])
+    return x, y
+
+
+def _score_points(
+    request: Request, stream: Stream, ready: tuple[Cloud, Cloud], first_unit: int, stop_unit: int
+) -> Table:
+    with single_threaded_blas():
+        costs, _, controls = Passes(request, *ready, stream, _NOTHING, _ignore).run(first_unit, stop_unit)
+    return costs if controls is None else np.stack([costs, controls], axis=-1)

@@ -1,0 +1,132 @@
+"""From rows to directions: chunks are projected where they lie, and who sorts a direction gets all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.cloud import Cloud
+from orthoslice.directions.base import Directions
+from orthoslice.directions.drawing import Blocks
+from orthoslice.parallel.chunks import LazyCloud, Reading
+from orthoslice.passes import draw_lines
+from orthoslice.threads import single_threaded_blas
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+COPIES = 4 / 3
+"""How much more memory a direction takes here than by the kernels: what was sent lies beside what it makes."""
+
+
+class Lines(NamedTuple):
+    """Some rows of directions, by what they are drawn from: a few numbers to send, whatever their length."""
+
+    blocks: Blocks
+    rows: slice
+    steady: bool = False
+
+    def project(self, points: Table) -> Table:
+        """Projections `(slices, n)` of some points."""
+        rows: Table = Cloud(points).project(self.draw(), self.rows)
+        return rows
+
+    def draw(self) -> Directions:
+        """All rows of the blocks."""
+        return draw_lines(self.blocks, self.steady)
+
+
+class Cluster(NamedTuple):
+    """Who does the work."""
+
+    client: Any
+    """Of `distributed`; None where Dask's local threads work."""
+    n_workers: int
+    """Processes that share no memory."""
+    n_slots: int
+    """Tasks that can be worked on at once."""
+
+    def compute(self, *delayed: Any) -> tuple[Any, ...]:
+        """Results, from the scheduler in use."""
+        import dask
+
+        options = {} if self.client is not None else {"num_workers": self.n_slots}
+        found: tuple[Any, ...] = dask.compute(*delayed, **options)
+        return found
+
+
+def cluster_at_hand(workers: int) -> Cluster:
+    """The cluster that the current client of `distributed` stands for, or so many threads of this process."""
+    if "distributed" in sys.modules:
+        from distributed import default_client
+
+        try:
+            client = default_client()
+        except ValueError:
+            client = None
+        if client is not None:
+            threads = client.nthreads()
+            return Cluster(client, max(1, len(threads)), max(1, sum(threads.values())))
+    return Cluster(None, 1, workers)
+
+
+def exchange(
+    clouds: Sequence[LazyCloud], lines: Sequence[Lines], work: Sequence[Callable[..., Any]]
+) -> list[Any]:
+    """What `work[k]` makes of the projections of every cloud on `lines[k]`, one array `(slices, n)` a cloud.
+
+    Each chunk is read once, and gives a piece for every entry of `lines`; pieces of one entry meet in one
+    task. Nothing but these pieces moves, and the rows of directions are drawn where they are used.
+    """
+    import dask
+
+    told = dask.delayed(tuple(lines), pure=False, traverse=False)
+    project = dask.delayed(_project_chunk, pure=False, nout=len(lines))
+    finish = dask.delayed(_finish, pure=False)
+    pieces = [[project(chunk, cloud.reading, told) for chunk in cloud.chunks] for cloud in clouds]
+    weights = [None if c.weight_chunks is None else list(c.weight_chunks) for c in clouds]
+    return [finish(one, [[piece[k] for piece in own] for own in pieces], weights) for k, one in enumerate(work)]
+
+
+def _project_chunk(chunk: Any, reading: Reading, lines: tuple[Lines, ...]) -> tuple[Table, ...]:
+    with single_threaded_blas():
+        points = reading.points(chunk)
+        return tuple(one.project(points) for one in lines)
+
+
+def _finish(work: Callable[..., Any], pieces: list[list[Table]], weights: list[list[Any] | None]) -> Any:
+    rows = [np.concatenate(own, axis=1) for own in pieces]
+    shares = [None if own is None else np.concatenate([np.asarray(w) for w in own]) for own in weights]
+    with single_threaded_blas():
+        return work(*zip(rows, shares, strict=True))
+
+
+class Known(Directions):
+    """Directions on which the points at hand are projected already."""
+
+    def __init__(self, projections: Table) -> None:
+        self.projections = projections
+
+    def project(self, points: Table, rows: Any) -> Table:
+        return self.projections
+
+    def adjoint(self, slopes: Table, rows: Any) -> Table:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Received(Cloud):
+    """A cloud of which nothing came but its projections on the directions at hand, and its weights."""
+
+    projections: Table
+
+    @property
+    def is_mapped(self) -> bool:
+        """Points are not at hand: they are to be asked for projections, and for nothing else."""
+        return True
+
+    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Table:
+        return self.projections

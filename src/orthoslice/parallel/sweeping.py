@@ -1,0 +1,140 @@
+"""Tests and tables of distances of Dask collections: more is done with a direction than to score two clouds."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from orthoslice.all_pairs import Job, UnitSums, unit_sums
+from orthoslice.arrays import DType, Stream
+from orthoslice.blocks import Layout
+from orthoslice.cloud import Cloud
+from orthoslice.directions import Sampler
+from orthoslice.parallel.chunks import LazyCloud, Reading, common_origin, pool_outline
+from orthoslice.parallel.exchange import Cluster, Known, Lines, Table, cluster_at_hand, exchange
+from orthoslice.permutations import PermutationTest, priced_piece, ready_to_order, values_of
+from orthoslice.progress import progress_bar
+from orthoslice.sweeps import Piece, is_high, sweep_blocks
+from orthoslice.threads import single_threaded_blas
+
+
+def lazy_unit_sums(
+    job: Job, pool: Cloud, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
+) -> Iterator[UnitSums]:
+    """Summed scores of all pairs of clouds in chunks, some directions after the others; see `pairwise`."""
+    assert isinstance(pool, LazyCloud)
+    _refuse_high(job.p, pool.dtype)
+    cluster = cluster_at_hand(job.workers)
+    origin, exponent = common_origin(pool), pool.reading.exponent
+    moved = []
+    for cloud in clouds:
+        assert isinstance(cloud, LazyCloud)
+        moved.append((cloud.divided(exponent) if exponent else cloud).moved(origin))
+    row = 4 * pool.dtype.itemsize * pool.n
+    at_once = _rows_at_once(job.memory, row, job.layout, cluster)
+    # What the points are does not matter any more, only how many there are.
+    told = job._replace(unit_ends=np.asarray(job.unit_ends), workers=1)
+    sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, pool.dtype, at_once)
+    return _swept(moved, sweep, functools.partial(_sum_units, told), cluster)
+
+
+def _sum_units(job: Job, first: int, *received: tuple[Table, Table | None]) -> UnitSums:
+    return unit_sums(job, _piece(first, received))
+
+
+def _piece(first: int, received: Sequence[tuple[Table, Table | None]]) -> Piece:
+    rows = np.concatenate([own for own, _ in received], axis=1)
+    return Piece(first, slice(0, len(rows)), Known(rows))
+
+
+def _rows_at_once(memory: int, row: int, layout: Layout, cluster: Cluster) -> int:
+    """Directions of a task: as many as its memory holds, and no more than give every task some."""
+    return max(1, min(memory // row, -(-layout.n_directions // cluster.n_slots)))
+
+
+def _swept(
+    clouds: Sequence[LazyCloud],
+    sweep: Iterator[tuple[int, slice, Any]],
+    work: Callable[..., Any],
+    cluster: Cluster,
+) -> Iterator[Any]:
+    """What `work(first, *projections)` makes of every piece of a sweep, in order."""
+    while wave := list(itertools.islice(sweep, cluster.n_slots)):
+        lines = [Lines(blocks, rows) for _, rows, blocks in wave]
+        yield from cluster.compute(
+            *exchange(clouds, lines, [functools.partial(work, first) for first, *_ in wave])
+        )
+
+
+def _refuse_high(p: float, dtype: DType) -> None:
+    if is_high(p, dtype):
+        raise OverflowError(
+            f"`p` is too high for Dask collections of {dtype} here; got {p:g}. Whether small costs are lost "
+            "could only be told from all points at once. Pass a smaller `p`."
+        )
+
+
+def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress: bool) -> tuple[Table, float]:
+    """SW_p or PW_p under every labelling, the observed one first; and how far points are from the origin.
+
+    The points of the test only have the shape of both clouds together.
+    """
+    assert isinstance(x, LazyCloud)
+    assert isinstance(y, LazyCloud)
+    _refuse_high(test.p, x.dtype)
+    pool, cluster = pool_outline([x, y]), cluster_at_hand(test.workers)
+    origin = common_origin(pool)
+    clouds = [c.moved(origin) for c in (x, y)]
+    test = test._replace(workers=1)
+    row = 80 * pool.n
+    at_once = _rows_at_once(test.memory, row, test.layout, cluster)
+    dtype = np.dtype(np.float64)
+    sweep = sweep_blocks(test.sampler, test.layout, test.stream, pool.dim, dtype, at_once)
+    priced = _swept(clouds, sweep, functools.partial(_price_lines, test), cluster)
+    if test.score == "projected":
+        priced = _priced_points(test, clouds, sweep, cluster)
+    totals = np.zeros(test.n_labellings)
+    with progress_bar("permutations", test.layout.n_directions, progress) as advance:
+        for n_rows, found in priced:
+            totals += found
+            advance(n_rows)
+    ends = [end if origin is None else end - origin for end in (pool.low, pool.high)]
+    farthest = float(np.linalg.norm(np.maximum(*np.abs(ends))))
+    return values_of(test, totals) ** (1 / test.p), farthest
+
+
+def _price_lines(test: PermutationTest, first: int, *received: tuple[Table, Table | None]) -> tuple[int, Table]:
+    piece = _piece(first, received)
+    return piece.n_rows, priced_piece(test, piece)
+
+
+def _priced_points(
+    test: PermutationTest,
+    clouds: Sequence[LazyCloud],
+    sweep: Iterator[tuple[int, slice, Any]],
+    cluster: Cluster,
+) -> Iterator[tuple[int, Table]]:
+    """The same where pairs are priced in space: every worker gets all points."""
+    import dask
+
+    chunks = [(cloud.reading, list(cloud.chunks)) for cloud in clouds]
+    (ready,) = dask.persist(dask.delayed(_ready, pure=False)(test, chunks))
+    price = dask.delayed(_price_points, pure=False)
+    while wave := list(itertools.islice(sweep, cluster.n_slots)):
+        yield from cluster.compute(*(price(ready, Lines(blocks, rows)) for _, rows, blocks in wave))
+
+
+def _ready(test: PermutationTest, chunks: list[tuple[Reading, list[Any]]]) -> PermutationTest:
+    points = np.concatenate([reading.points(chunk) for reading, own in chunks for chunk in own])
+    return ready_to_order(test._replace(pooled=replace(test.pooled, points=points)))
+
+
+def _price_points(test: PermutationTest, lines: Lines) -> tuple[int, Table]:
+    with single_threaded_blas():
+        piece = Piece(0, lines.rows, lines.draw())
+        return piece.n_rows, priced_piece(test, piece)
