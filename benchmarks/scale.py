@@ -305,8 +305,8 @@ def lines(rows: list[Measured]) -> Iterator[str]:
         ratio = f"{row.ns / base:.2f}" if base else ""
         predicted = "" if row.way == "points" else f"{sent_gb(row.n, row.count, case_workers(row.who)):.2f}"
         yield (
-            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | {row.ns:.1f} | "
-            f"{ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
+            f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | "
+            f"{row.ns:.1f} | {ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
         )
     yield from _model_lines(rows)
 

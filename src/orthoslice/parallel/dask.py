@@ -6,8 +6,8 @@ them under their names. Directions, values and error bars are those of the same 
 **Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
 pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the
 number of directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
-gets the points, and projects them itself; that is done where `memory` holds them. A direction too long for
-`memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
+gets the points, and projects them itself; that is done where `memory` holds them twice. A direction too long
+for `memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
 **Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
 worker gets all points once, and works on its share of the directions.
