@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orthoslice.cli.options import (
+    Clustering,
     Drawing,
     Printing,
     Reading,
@@ -64,7 +65,7 @@ def main(
 app.callback(help=unwrapped(main))(main)
 
 
-@command(app, Reading, Weighing, Drawing, Stopping, Sampling, Testing, Printing)
+@command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Testing, Printing)
 def compare(
     a: First,
     b: Second,
@@ -72,6 +73,7 @@ def compare(
     weighing: Weighing,
     drawing: Drawing,
     stopping: Stopping,
+    clustering: Clustering,
     sampling: Sampling,
     testing: Testing,
     printing: Printing,
@@ -95,10 +97,10 @@ def compare(
         n_permutations=testing.n_permutations,
         max_rows=sampling.max_rows,
     )
-    _tell_comparison("compare", answer, running.work_out(ready, PARTS, answer), printing)
+    _tell_comparison("compare", answer, running.work_out(ready, PARTS, answer, clustering.scheduler), printing)
 
 
-@command(app, Reading, Weighing, Drawing, Stopping, Sampling, Printing)
+@command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Printing)
 def distance(
     a: First,
     b: Second,
@@ -106,6 +108,7 @@ def distance(
     weighing: Weighing,
     drawing: Drawing,
     stopping: Stopping,
+    clustering: Clustering,
     sampling: Sampling,
     printing: Printing,
 ) -> None:
@@ -122,7 +125,7 @@ def distance(
 
     answer = running.read((a, b), reading, weighing.weights)
     ready = running.plan(answer, reading, drawing, rtol=stopping.rtol, max_rows=sampling.max_rows)
-    found = running.work_out(ready, ("sliced", "projected"), answer)
+    found = running.work_out(ready, ("sliced", "projected"), answer, clustering.scheduler)
     notes = notes_of(found, _SCALE_HINT)
     record = schema.record("distance", answer.inputs, [*answer.notes, *notes]) | schema.of_comparison(found)
     if not running.printed_as_json(record, printing.json):
@@ -255,7 +258,7 @@ def plan(
         )
 
 
-@command(app, Reading, Weighing, Drawing, Stopping, Sampling, Testing)
+@command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Testing)
 def report(
     context: typer.Context,
     a: First,
@@ -264,6 +267,7 @@ def report(
     weighing: Weighing,
     drawing: Drawing,
     stopping: Stopping,
+    clustering: Clustering,
     sampling: Sampling,
     testing: Testing,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("report.html"),
@@ -288,7 +292,7 @@ def report(
         n_permutations=testing.n_permutations,
         max_rows=sampling.max_rows,
     )
-    found = running.work_out(ready, PARTS, answer)
+    found = running.work_out(ready, PARTS, answer, clustering.scheduler)
     if answer.exit_code != running.EXIT_INTERRUPTED:
         with running.status("Drawing"):
             write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=_SCALE_HINT)

@@ -141,6 +141,20 @@ class Stopping(NamedTuple):
     ] = None
 
 
+class Clustering(NamedTuple):
+    """Who measures the distance of all rows."""
+
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Have the workers of this Dask scheduler, such as tcp://host:8786, measure the sliced "
+            "distance. They open .npy files by their path; other tables are sent to them.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None
+
+
 class Sampling(NamedTuple):
     """How many rows the slower parts look at."""
 

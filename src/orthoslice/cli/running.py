@@ -114,8 +114,11 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
     )
 
 
-def work_out(ready: Plan, parts: Sequence[str], answer: Answer) -> Comparison:
-    """The parts asked for, one by one; after Ctrl-C those that there are, estimates as far as they got."""
+def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str | None = None) -> Comparison:
+    """The parts asked for, one by one; after Ctrl-C those that there are, estimates as far as they got.
+
+    What looks at all rows, the sliced distance, is the work of the cluster that has its scheduler there.
+    """
     from orthoslice.stopping import stoppable
 
     found: dict[str, Any] = {}
@@ -125,7 +128,12 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer) -> Comparison:
                 stack.enter_context(status(_STAGES[part], quiet=ready.progress))
                 # The other parts are all or nothing.
                 stop = stack.enter_context(stoppable()) if part in _ESTIMATES else None
-                found[part] = ready.work_out(part)
+                own = ready
+                if scheduler is not None and part == "sliced":
+                    from orthoslice.cli.clusters import on_cluster
+
+                    own = stack.enter_context(on_cluster(ready, scheduler))
+                found[part] = own.work_out(part)
             if stop is not None and stop.asked:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:

@@ -1,0 +1,66 @@
+"""Work for the workers of a Dask scheduler: tables in chunks that they read or are sent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orthoslice.cli.sources import need
+from orthoslice.cloud import Cloud
+from orthoslice.comparing import Plan
+from orthoslice.labels import Table
+
+# What a chunk of a table takes.
+_CHUNK_BYTES = 1 << 26
+
+# Seconds after which a scheduler that does not answer is given up.
+_PATIENCE = 10
+
+
+@contextlib.contextmanager
+def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
+    """The plan with its clouds in chunks on the cluster that has its scheduler at this address."""
+    distributed = need("distributed", "dask", "clusters")
+    with distributed.Client(address, timeout=_PATIENCE) as client:
+        yield replace(ready, x=_spread(ready.x, client), y=_spread(ready.y, client))
+
+
+def _spread(cloud: Cloud, client: Any) -> Cloud:
+    import dask
+    import dask.array as da
+
+    points = cloud.points
+    n, dim = points.shape
+    step = max(1, _CHUNK_BYTES // (points.itemsize * dim))
+    read = dask.delayed(_read)
+    pieces = []
+    for first in range(0, n, step):
+        stop = min(n, first + step)
+        if _is_in_a_file(points):
+            place = (points.filename, points.dtype, points.offset, points.shape)
+            piece = read(*place, first, stop)
+        else:
+            # One after the other, so that no more than one of a file that nobody else sees is in memory here.
+            piece = dask.delayed(client.scatter(np.array(points[first:stop]), direct=False))
+        pieces.append(da.from_delayed(piece, (stop - first, dim), dtype=points.dtype))
+    weights = None if cloud.weights is None else da.from_array(np.asarray(cloud.weights), chunks=step)
+    return Cloud(da.concatenate(pieces), weights)
+
+
+def _is_in_a_file(points: Table) -> bool:
+    """Whether these are the rows of a file with a name, which workers can open themselves."""
+    return (
+        isinstance(points, np.memmap)
+        and points.filename is not None
+        and Path(points.filename).exists()
+        and points.flags.c_contiguous
+    )
+
+
+def _read(path: Any, dtype: Any, offset: int, shape: tuple[int, int], first: int, stop: int) -> Table:
+    return np.array(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)[first:stop])
