@@ -13,6 +13,7 @@ import pytest
 import orthoslice as osl
 from orthoslice import all_pairs
 from orthoslice.blocks import Layout, statistics, unit_statistics, whole_blocks
+from orthoslice.costs import segments
 
 
 def ragged(rng: np.random.Generator, sizes: tuple[int, ...], dim: int = 5) -> list[np.ndarray]:
@@ -82,8 +83,8 @@ def test_projected_distances_in_pieces(rng: np.random.Generator) -> None:
 
 def test_projected_clouds_are_sorted_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     clouds, sorted_points = ragged(rng, (20, 30, 25, 40, 10)), []
-    order = all_pairs.tied_order
-    monkeypatch.setattr(all_pairs, "tied_order", lambda t, r: sorted_points.append(t.size) or order(t, r))
+    order = segments.tied_order
+    monkeypatch.setattr(segments, "tied_order", lambda t, r: sorted_points.append(t.size) or order(t, r))
     osl.pairwise(clouds, method="projected", n_directions=17, rng=0)
     assert sum(sorted_points) == 17 * 125
 

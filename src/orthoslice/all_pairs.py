@@ -10,21 +10,19 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import RNG, Operation, Stream, is_traced, resolve_rng, to_numpy
+from orthoslice.arrays import RNG, Stream, is_traced, resolve_rng, to_numpy
 from orthoslice.blocks import Layout, Statistics, unit_statistics
 from orthoslice.cloud import Cloud, make_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
-from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.pools import mean_shortening
-from orthoslice.coupling import powered_norm, rank_pairs
+from orthoslice.costs.segments import order_segments, segment_costs, segment_space_costs, sort_segments
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
 from orthoslice.inputs import is_dask
-from orthoslice.kernels import rows_refusal
 from orthoslice.labels import Table
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
-from orthoslice.orders import ready_for_ties, tied_order
+from orthoslice.orders import ready_for_ties
 from orthoslice.progress import progress_bar
 from orthoslice.request import plan_layout
 from orthoslice.result import root, root_stderr
@@ -405,7 +403,7 @@ def unit_sums(job: Job, piece: Piece) -> UnitSums:
         sort_segments(rows, job.starts)
         price: Callable[..., Table] = segment_costs
     else:
-        rows = _order_segments(rows, job.rounding, job.starts)
+        rows = order_segments(rows, job.rounding, job.starts)
         price = functools.partial(segment_space_costs, job.points)
     unit = np.searchsorted(job.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
     cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
@@ -423,76 +421,3 @@ def _ready_for_ties(pool: Cloud, starts: Table) -> Cloud:
         _, cloud = ready_for_ties(Cloud(points[first:stop]))
         points[first:stop], rounding[first:stop] = cloud.points, cloud.rounding
     return Cloud(points, rounding=rounding)
-
-
-def _order_segments(rows: Table, rounding: Table, starts: Table) -> Table:
-    """The points of all clouds, each in the order of its projections, `(slices, points)` of uint32."""
-    order = np.empty(rows.shape, dtype=np.uint32)
-    for first, stop in itertools.pairwise(starts):
-        order[:, first:stop] = first + tied_order(rows[:, first:stop], rounding[first:stop])
-    return order
-
-
-sort_segments = Operation("sort_segments")
-"""sort_segments(rows (slices, points), starts (clouds + 1,)): sort each cloud's part of every row, in place."""
-
-
-@sort_segments.implementation("numba", lambda rows, _: rows_refusal(rows))
-def _sort_segments_numba(rows: Table, starts: Table) -> None:
-    from orthoslice.kernels.numba.segments import sort_in_segments
-
-    sort_in_segments(rows, starts)
-
-
-@sort_segments.implementation("reference", lambda *_: None)
-def _sort_segments(rows: Table, starts: Table) -> None:
-    for first, stop in itertools.pairwise(starts):
-        rows[:, first:stop].sort(axis=-1)
-
-
-segment_costs = Operation("segment_costs")
-"""segment_costs(rows (slices, points), starts (clouds + 1,), p) -> (clouds (clouds - 1) / 2,), in float64.
-
-Costs on the line of all pairs of clouds, summed over slices, in the order (0, 1), (0, 2), ..., (1, 2), ... The
-segments must be sorted.
-"""
-
-
-@segment_costs.implementation("numba", lambda rows, *_: rows_refusal(rows))
-def _segment_costs_numba(rows: Table, starts: Table, p: float) -> Table:
-    from orthoslice.kernels.numba.segments import add_segment_costs
-
-    totals: Table = add_segment_costs(rows, starts, p)
-    return totals
-
-
-@segment_costs.implementation("reference", lambda *_: None)
-def _segment_costs(rows: Table, starts: Table, p: float) -> Table:
-    parts = np.split(rows, starts[1:-1], axis=1)
-    pairs = ((a, b) for i, a in enumerate(parts) for b in parts[i + 1 :])
-    # Copied, since scoring may overwrite them.
-    return np.array([float(np.sum(sorted_scores(a.copy(), b.copy(), p))) for a, b in pairs])
-
-
-segment_space_costs = Operation("segment_space_costs")
-"""segment_space_costs(points (points, dim), order (slices, points), starts (clouds + 1,), p) -> (pairs,).
-
-Costs in full space of couplings by rank; `order` has the points of each cloud in the order of a direction.
-"""
-
-
-@segment_space_costs.implementation("numba", lambda points, order, *_: rows_refusal(order))
-def _segment_space_costs_numba(points: Table, order: Table, starts: Table, p: float) -> Table:
-    from orthoslice.kernels.numba.segments import add_segment_space_costs
-
-    totals: Table = add_segment_space_costs(points, order, starts, p)
-    return totals
-
-
-@segment_space_costs.implementation("reference", lambda *_: None)
-def _segment_space_costs(points: Table, order: Table, starts: Table, p: float) -> Table:
-    totals = []
-    for a, b in itertools.combinations(np.split(order, starts[1:-1], axis=1), 2):
-        i, j, mass = rank_pairs(a.shape[1], b.shape[1], points)
-        totals.append(float((powered_norm(points[a[:, i]] - points[b[:, j]], p) @ mass).sum()))
-    return np.array(totals)

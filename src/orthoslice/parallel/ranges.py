@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.all_pairs import segment_costs, sort_segments
 from orthoslice.cloud import Cloud
+from orthoslice.costs.segments import segment_costs, sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import total_mass, whole_masses
 from orthoslice.orders import stable_order

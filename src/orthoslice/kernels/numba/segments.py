@@ -1,7 +1,7 @@
 """Many clouds at once: their projections lie side by side in one row, each sorted in its own segment.
 
-The plain references are those of `orthoslice.all_pairs.sort_segments`, `orthoslice.all_pairs.segment_costs` and
-`orthoslice.all_pairs.segment_space_costs`.
+The plain references are those of `sort_segments`, `segment_costs` and `segment_space_costs` in
+`orthoslice.costs.segments`.
 """
 
 from __future__ import annotations
