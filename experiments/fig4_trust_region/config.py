@@ -56,7 +56,7 @@ class Config:
 
     # Beyond the paper, on one task: other penalties at the same strength, and other strengths. They end where
     # the longer runs have a row, and can be compared there.
-    n_extra_steps: int = 491_520
+    n_extra_steps: int = 307_200
     extra_task: str = "HalfCheetah-v5"
     extra_methods: tuple[str, ...] = ("kl", "clip", "sw_iid", "pw_iid")
     sweep_methods: tuple[str, ...] = ("pw",)
