@@ -37,7 +37,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         paper = [curve for curve in curves if curve.task == task and curve.is_in_paper]
         _draw_spread(top, paper)
         _draw_intervals(bottom, paper)
-        top.set_title(f"{task}: mean, standard deviation")
+        top.set_title(f"{task}: mean ± sd")
         bottom.set_title("interquartile mean, 95% bootstrap")
         top.legend(loc="best")
     if beyond:

@@ -12,12 +12,12 @@ from experiments.trainings import read_rows
 
 HEAD = (
     *("method", "lambda", "seeds", "final: mean ± sd", "IQM (95%)", "area: mean ± sd", "IQM (95%)"),
-    *("below its best", "move of an action", "ms an update"),
+    *("below its best", "move of an action"),
 )
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
-    """Markdown, a table a task and length: final return, area under the curve, what an update does and costs.
+    """Markdown, a table a task and length: final return, area under the curve, what an update does.
 
     Where some curves of a task are shorter, a table compares all of them over that length.
     """
@@ -37,7 +37,6 @@ def _line(curve: Curve) -> str:
     for scores in (curve.final, curve.area):
         cells += [f"{scores.mean():.0f} ± {scores.std(ddof=1):.0f}", _interval(scores)]
     cells += [f"{curve.drawdown.mean():.0f}", f"{curve.mean('shift').mean():.3g}"]
-    cells.append(f"{curve.mean('update_ms').mean():.0f}")
     return f"| {' | '.join(cells)} |"
 
 

@@ -15,7 +15,7 @@ from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.descent import Descent, Options, mean_point, mean_square, move, weighted_sum
 from orthoslice.directions.base import check_count
 from orthoslice.inputs import as_array, on_host
-from orthoslice.steps import Callback
+from orthoslice.step_lengths import Callback
 
 # How far points that stand for one and the same point of a cloud are set apart, in standard deviations of the
 # cloud: enough to have an order on every line, too little to be seen.

@@ -21,7 +21,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout, unit_means
 from orthoslice.cloud import Cloud
-from orthoslice.controlled import is_fitted
+from orthoslice.control_rules import is_fitted
 from orthoslice.directions.base import DenseDirections, Directions, take_rows
 from orthoslice.moments import Moments, gaussian_cost, mean_gaussian_cost, moments_of
 from orthoslice.spheres import mean_shortening

@@ -26,7 +26,7 @@ from orthoslice.distances import check_method
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_tolerance
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request, plan_layout
-from orthoslice.steps import Callback, Objective, descend
+from orthoslice.step_lengths import Callback, Objective, descend
 from orthoslice.threads import default_workers
 
 # Directions of a step, in whole blocks: a dozen blocks, so that momentum has little noise to gather, of 32 to

@@ -9,7 +9,7 @@ import numpy as np
 from orthoslice.arrays import RNG, is_traced, resolve_rng
 from orthoslice.cloud import single_clouds
 from orthoslice.descent import Descent, Options, move
-from orthoslice.steps import Callback
+from orthoslice.step_lengths import Callback
 
 
 def flow(

@@ -11,7 +11,7 @@ from orthoslice.arrays import is_bridged, library, wants_gradients
 from orthoslice.blocks import Layout, layout_of
 from orthoslice.cloud import Cloud, shared_batch
 from orthoslice.control import Control, Gaussian
-from orthoslice.controlled import is_fitted, is_worthwhile
+from orthoslice.control_rules import is_fitted, is_worthwhile
 from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
 from orthoslice.directions.auto import Kind
 from orthoslice.directions.base import DEFAULT_BLOCKS

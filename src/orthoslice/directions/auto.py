@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from orthoslice.arrays import RNG, Array, DType, Stream
 from orthoslice.blocks import Layout, Run
-from orthoslice.controlled import is_worthwhile
+from orthoslice.control_rules import is_worthwhile
 from orthoslice.directions.base import DEFAULT_BLOCKS, Directions, Sample, Sampler, check_count, default_rows
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE, Equispaced
 from orthoslice.directions.kerdock import MOST_DIMENSIONS, Kerdock
