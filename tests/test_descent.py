@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import orthoslice as osl
-from orthoslice import steps
+from orthoslice import step_lengths
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Given
 from orthoslice.request import Request, plan_layout
@@ -90,7 +90,7 @@ def make_objective(clouds, shares, directions, count=None):
         control=None,
         fit=True,
     )
-    return steps.Objective(request, clouds, shares, seed=0, fresh=False)
+    return step_lengths.Objective(request, clouds, shares, seed=0, fresh=False)
 
 
 def second_moment(objective, dim):
@@ -324,7 +324,7 @@ def test_flows_reach_their_target(name, rng):
 def test_momentum_saves_steps(rng, monkeypatch):
     x, y = gallery("ring", rng)
     found = osl.flow(x, y, rng=0)
-    monkeypatch.setattr(steps, "_MOMENTUM", 0.0)
+    monkeypatch.setattr(step_lengths, "_MOMENTUM", 0.0)
     plain = osl.flow(x, y, rng=0)
     assert found.n_steps < 0.7 * plain.n_steps
     assert found.value < 1.5 * plain.value
@@ -476,7 +476,7 @@ def test_bad_input_is_refused(call, kind, message):
 def test_values_that_could_not_be_checked_are_reported_when_read(rng):
     objective = make_objective([Cloud(X)], [1.0], osl.directions.Orthogonal(), 2)
     with pytest.raises(ValueError, match=r"must be finite.*came out as nan at step 0"):
-        steps._look(objective, Cloud(X * np.nan), 0, 1.0)
+        step_lengths._look(objective, Cloud(X * np.nan), 0, 1.0)
 
 
 def test_jit_is_refused(rng):
