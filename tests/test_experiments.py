@@ -71,9 +71,6 @@ COLUMNS = {
 }
 SUFFIXES = (".csv", ".json", ".png", ".svg")
 every_experiment = pytest.mark.parametrize("name", NAMES)
-# Trainings of hours, of which no results are kept so far.
-NOT_KEPT = {"fig4_trust_region"}
-every_kept_experiment = pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_KEPT])
 
 Outcomes = Callable[[str], common.Outcome]
 
@@ -130,7 +127,7 @@ def test_claims_hold_in_small(smoke: Outcomes, name: str) -> None:
     assert [claim for claim in claims if not claim.held] == []
 
 
-@every_kept_experiment
+@every_experiment
 def test_kept_results_are_whole(name: str) -> None:
     files = folder_bytes(common.RESULTS, name)
     record = json.loads(files[".json"])

@@ -89,7 +89,7 @@ def _draw_strengths(axes: Axes, curves: list[Curve]) -> None:
             moves = [curve.mean("shift").mean() for curve in part]
             right.plot(strengths, moves, "--s", color=GREY, markersize=3, linewidth=1)
     if none:
-        axes.axhline(none[0].final.mean(), color=LOOKS["none"][0], linewidth=1)
+        axes.axhline(interquartile_mean(none[0].final), color=LOOKS["none"][0], linewidth=1)
         right.axhline(none[0].mean("shift").mean(), color=GREY, linestyle=":", linewidth=1)
     axes.set(xscale="log", xlabel=r"strength $\lambda$", ylabel="final return (dots)")
     right.set_ylabel("move of an action (grey)")
