@@ -44,7 +44,7 @@ from orthoslice.summaries import (
 from orthoslice.sweeps import sweep_blocks
 
 # Coordinates, and projections, that are worked on at a time.
-_PIECE_ITEMS = 1 << 22
+_PIECE_ITEMS = 1 << 20
 
 # A resolution at which no distance overflows.
 _COARSEST = 2.0**960
