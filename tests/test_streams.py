@@ -202,9 +202,11 @@ def test_powers_out_of_range(rng: np.random.Generator, scale: float, p: float) -
 
 
 def test_sums_are_exact_in_the_widest_bins(rng: np.random.Generator) -> None:
-    numbers = np.append(rng.integers(3 * 2**59, 2**61, size=200_000), [-(2**60), -1, 1])
+    numbers = np.append([-(2**60), -1, 1, 2**60], rng.integers(3 * 2**59, 2**61, size=200_000))
     stream = osl.Stream(1, directions=np.ones((1, 1)), resolution=1, bins=2)
-    stream.update(numbers.astype(np.float64)[:, None])
+    # The first ones make the bins wide.
+    stream.update(numbers.astype(np.float64)[:4, None])
+    stream.update(numbers.astype(np.float64)[4:, None])
     (bins,) = stream._seen.bins
     places = numbers.astype(np.float64).astype(np.int64)
     assert bins.level == 61
