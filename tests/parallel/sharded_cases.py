@@ -479,6 +479,10 @@ def compile_kernels():
     """Run what compiles, in one process: ranks would compile the same kernels all at once, for minutes."""
     for case in (losses_and_gradients, single_precision, weights, samplers_and_options, powers_out_of_range):
         case(World(0, 1))
+    with torch.no_grad():
+        for _, single in LOSSES.values():
+            for dtype in (torch.float32, torch.float64):
+                single(26)(*clouds(40, dtype=dtype))
 
 
 def run_rank(rank: int, size: int, folder: str) -> None:
