@@ -136,6 +136,19 @@ def test_order_splits_and_merges_change_nothing(law: str) -> None:
         np.testing.assert_allclose((back.lower, back.upper), (found.lower, found.upper), rtol=1e-9)
 
 
+@pytest.mark.parametrize("directions", ["hadamard", "orthogonal", "sobol"])
+def test_points_one_by_one(rng: np.random.Generator, directions: str) -> None:
+    """A point is projected alike on its own and among others, to the last digit."""
+    x = rng.normal(size=(19, 50)) * 10.0 ** rng.integers(-6, 6, size=(19, 1))
+    whole, single = (osl.Stream(50, directions=directions, n_directions=16, bins=9) for _ in range(2))
+    whole.update(np.asfortranarray(x))
+    for point in x:
+        single.update(point[None])
+    for one, other in zip(whole._seen.bins, single._seen.bins, strict=True):
+        for ours, theirs in zip(one, other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 def test_sizes_beyond_64_bits(rng: np.random.Generator) -> None:
     """Counts whose product leaves 64 bits give what the same shares give in small numbers."""
     shapes = []

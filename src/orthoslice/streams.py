@@ -22,7 +22,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Given, Sampler
-from orthoslice.directions.base import DenseDirections, Directions, check_count
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, check_count
 from orthoslice.frames import check_same_names, column_names, listed
 from orthoslice.inputs import as_array, check_points, exact_floating, on_host
 from orthoslice.options import check_directions, check_n_directions, check_p, is_real
@@ -283,8 +283,9 @@ class Stream:
             raise ValueError("Streams must have seen points to be compared; one of them has not.")
         plan, reach = self._plan, (self._seen.reach + other._seen.reach) / self.resolution
         # In multiples of the resolution: half of one for each of both, and the rounding of their projections,
-        # see `orders.ready_for_ties`.
-        moved = 1 + (self.dim + 8) * 2.0**-53 * reach
+        # see `orders.ready_for_ties`; rows of a transform are rounded by each of its passes.
+        passes = 4 * plan.sampler.ambient_dim(self.dim).bit_length()
+        moved = 1 + (self.dim + 8 + passes) * 2.0**-53 * reach
         found = np.array(
             [
                 line_bounds(shape_of(one), shape_of(two), self.p, moved)
@@ -342,11 +343,8 @@ class _Plan(NamedTuple):
     def project(self, points: Table) -> Iterator[tuple[int, Table]]:
         """Projections of some points on every direction, with its number."""
         key = (int(word[0]) for word in self.key)
+        step = max(1, _PIECE_ITEMS // len(points))
         for first, rows, directions in _drawn(self.sampler, self.layout, self.dim, *key):
-            step = rows.stop - rows.start
-            if isinstance(directions, DenseDirections):
-                # Others work on a whole block, whatever is asked of it.
-                step = max(1, _PIECE_ITEMS // len(points))
             for row in range(rows.start, rows.stop, step):
                 part = slice(row, min(row + step, rows.stop))
                 yield from enumerate(directions.project(points, part), first + row - rows.start)
@@ -358,5 +356,14 @@ def _drawn(
 ) -> list[tuple[int, slice, Directions]]:
     """All directions, such as project a point alike wherever it stands: sites shall not differ in a digit."""
     key = Key(*(np.array([word], dtype=np.int32) for word in (high, low)))
-    sweep = sweep_blocks(sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions)
-    return [(first, rows, draw_lines(blocks, True)) for first, rows, blocks in sweep]
+    drawn: list[tuple[int, slice, Directions]] = []
+    for first, rows, blocks in sweep_blocks(
+        sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions
+    ):
+        directions = draw_lines(blocks, True)
+        if not isinstance(directions, DenseDirections):
+            # Fast transforms round a point by how many others there are: their rows, one by one, do not.
+            theta = directions.project(np.eye(dim), rows)
+            rows, directions = slice(0, len(theta)), SteadyDirections(theta)
+        drawn.append((first, rows, directions))
+    return drawn
