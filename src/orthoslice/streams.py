@@ -1,87 +1,59 @@
-r"""Points that pass by once: summaries of bounded size that merge, and distances from them with certain bounds.
+"""Points that pass by once: their projections are summarised, and distances come with certain bounds.
 
-**The summary.** On every direction numbers are rounded to whole multiples t of a fixed `resolution`, and
-counted in bins of 2^s multiples: bin k holds t // 2^s = k. A bin keeps how many numbers it has and the sum of
-their places in it, as integers. The level s is the least at which no more than a given number of bins are in
-use. Finer bins lie within coarser ones, and more numbers never use fewer bins, so the level, the counts and the
-sums depend on the numbers alone: not on their order, nor on how they were split and merged.
-
-**The bounds.** Let bin i have the share w_i of the numbers, all between a_i and b_i, with the mean m_i. The
-counts of both clouds say which bins the coupling by order pairs, and with which mass w_ij. Write c(z) = |z|^p.
-
-*Above.* Couple bins like this, and numbers within a pair of bins at random. A convex function of a number
-between a and b with mean m is on average at most what it is if the number is a or b, with chances that give
-this mean. So W_p^p is at most the sum of w_ij times the mean of c over the four corners.
-
-*Below.* c(x - y) >= c(z) + c'(z) (x - m_i - y + m_j) with z = m_i - m_j. Within bin i the mean of x - m_i is 0,
-x grows from pair to pair, and c'(z) falls. The sum over the pairs of the bin is therefore least if x is a_i in
-the first of its mass and b_i in the rest; and likewise for y. Where c' does not change over the pairs of a bin
-nothing is lost.
-
-Both bounds miss W_p^p by terms in the square of the width of bins, not in the width: means are known. For p = 1
-they miss it only in bins that overlap. Rounding to the resolution moves W_p by at most half of it for each
-cloud; that, and the rounding of projections far from the origin, is part of the bounds.
+:mod:`orthoslice.summaries` says what is kept of a direction, and why the bounds hold. Here numbers are
+projections, rounded to multiples of a resolution. That moves W_p by at most half of the resolution for each
+cloud; it, and the rounding of projections far from the origin, is part of the bounds.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays import RNG, resolve_rng
+from orthoslice.arrays import RNG, is_traced, library, resolve_rng
 from orthoslice.arrays import Stream as Key
 from orthoslice.blocks import Layout, statistics
-from orthoslice.cloud import Cloud, make_clouds
-from orthoslice.costs.lines import powered, powered_slope
+from orthoslice.cloud import Cloud
+from orthoslice.conditioning import rescaled
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Given, Sampler
-from orthoslice.directions.base import Directions, check_count
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, check_count
+from orthoslice.frames import check_same_names, column_names, listed
+from orthoslice.inputs import as_array, check_points, exact_floating, on_host
 from orthoslice.options import check_directions, check_n_directions, check_p, is_real
 from orthoslice.passes import draw_lines
 from orthoslice.request import plan_layout
-from orthoslice.result import root
 from orthoslice.scores import Sliced
+from orthoslice.summaries import (
+    BIN_BYTES,
+    EMPTY,
+    LARGEST,
+    MOST_AT_ONCE,
+    Bins,
+    Table,
+    counted,
+    joined,
+    line_bounds,
+    shape_of,
+)
 from orthoslice.sweeps import sweep_blocks
 
-Table: TypeAlias = np.ndarray[Any, Any]
+# Coordinates, and projections, that are worked on at a time.
+_PIECE_ITEMS = 1 << 20
 
-# Bits of the lower of two words that a sum is kept in: sums of so many numbers of that size fit 64 bits.
-_LOW_BITS = 24
-_LOW = (1 << _LOW_BITS) - 1
+# A resolution at which no distance overflows.
+_COARSEST = 2.0**960
 
-# Numbers that are counted at a time: their sums are exact in float64.
-_BATCH = 1 << 18
-
-# Multiples of the resolution that 64 bits hold with room for sums.
-_LARGEST = 1 << 61
-
-BIN_BYTES = 32
-"""A bin has its number, its count, and two words of a sum."""
-
-# How far rounding may move a sum of costs: relative to the sum of their magnitudes.
+# How far rounding may move means of p-th powers, and powers of the unit they are in: relative, for every p.
 _ROUNDING = 1e-12
 
 
-class Bins(NamedTuple):
-    """The numbers of one direction: bins in use, in order."""
-
-    level: int
-    key: Table
-    counts: Table
-    high: Table
-    """The sum of places within the bin is `high * 2**24 + low`."""
-    low: Table
-
-
-_EMPTY = Bins(0, *(np.zeros(0, dtype=np.int64) for _ in range(4)))
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Summarised:
     """SW_p between the points of two streams, on their directions.
 
@@ -89,37 +61,73 @@ class Summarised:
     ----------
     lower, upper
         Certain bounds of the mean over these directions of W_p^p: what :func:`orthoslice.sliced_wasserstein`
-        with the same directions, `rng` and ``control=None`` gives for the points themselves lies between them.
+        with the same directions, `rng` and ``control=None`` gives for the points themselves, in float64, lies
+        between them.
     value, stderr
         The middle of both, and its standard error over the choice of directions.
     distance, distance_lower, distance_upper
-        Their p-th roots.
+        Their p-th roots. Where p-th powers leave the range of float64, these do not.
     """
 
     p: float
     n_directions: int
-    lower: float
-    upper: float
-    value: float
-    stderr: float
+    _powers: dict[str, float]
+    """In units of `_unit` to the power p."""
+    _unit: float
+
+    @property
+    def lower(self) -> float:
+        return self._power("lower")
+
+    @property
+    def upper(self) -> float:
+        # What underflows is still above 0.
+        return max(self._power("upper"), math.ulp(0.0))
+
+    @property
+    def value(self) -> float:
+        return self._power("value")
+
+    @property
+    def stderr(self) -> float:
+        return self._power("stderr")
 
     @property
     def distance(self) -> float:
-        return float(root(np.asarray(self.value), self.p))
+        return self._root("value")
 
     @property
     def distance_lower(self) -> float:
-        return float(root(np.asarray(self.lower), self.p))
+        return self._root("lower")
 
     @property
     def distance_upper(self) -> float:
-        return float(root(np.asarray(self.upper), self.p))
+        return self._root("upper")
+
+    def _power(self, name: str) -> float:
+        return float(rescaled(np.array([self._powers[name]]), self._unit, self.p)[0])
+
+    def _root(self, name: str) -> float:
+        return float(self._unit * self._powers[name] ** (1 / self.p))
 
     def __repr__(self) -> str:
         return (
             f"Summarised(SW_{self.p:g} = {self.distance:.6g}, certainly from {self.distance_lower:.6g} to "
             f"{self.distance_upper:.6g} on these {self.n_directions} directions)"
         )
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What is kept of the points so far."""
+
+    bins: list[Bins]
+    """One summary a direction."""
+    n: int = 0
+    reach: float = 0.0
+    """How far from the origin points are, at most."""
+    columns: list[Hashable] | None = None
+    """Names of the coordinates, if points came in frames."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,8 +147,9 @@ class Stream:
         As in :func:`orthoslice.sliced_wasserstein`, and with the same integer the same directions. Streams to
         be compared or merged need the same integer, so there is a default.
     resolution
-        Numbers are rounded to multiples of this power of two. At most about a millionth of the distances that
-        matter, and at least 2^-61 of the largest coordinates.
+        Projections are rounded to multiples of this power of two. At most about a millionth of the distances
+        that matter, and more than 2^-61 of the largest coordinates to come: the default holds points up to
+        3e7 from the origin, and others are refused. It stays as it is.
     bins
         The most bins to use on a direction, of 32 bytes each.
 
@@ -168,19 +177,20 @@ class Stream:
     rng: RNG = 0
     resolution: float = 2.0**-36
     bins: int = 30_000
-    _bins: list[Bins] = field(default_factory=list, init=False)
-    _n: list[int] = field(default_factory=lambda: [0], init=False)
-    _reach: list[float] = field(default_factory=lambda: [0.0], init=False)
-    """How far from the origin points are, at most."""
+    _seen: _Seen = field(init=False)
+    _plan: _Plan = field(init=False)
 
     def __post_init__(self) -> None:
         check_count("dim", self.dim)
         check_count("bins", self.bins, least=2)
         p = check_p(self.p)
         unit = self.resolution
-        if not is_real(unit) or not (0 < unit < math.inf) or math.frexp(unit)[0] != 0.5:
+        if not is_real(unit) or not (0 < unit <= _COARSEST) or math.frexp(unit)[0] != 0.5:
             raise ValueError(f"`resolution` must be a power of two, such as 2**-36; got {unit!r}.")
-        sampler = check_directions(self.directions, Cloud(np.zeros((1, self.dim))))
+        given = self.directions
+        if library(given) is not None:
+            given = on_host("directions", given)
+        sampler = check_directions(given, Cloud(np.zeros((1, self.dim))))
         count = check_n_directions(self.n_directions, sampler)
         sampler, layout = plan_layout(sampler, count, self.dim, Sliced(), p, adaptive=False)
         key, seed = resolve_rng(self.rng, np.zeros(1))
@@ -190,81 +200,111 @@ class Stream:
             "n_directions": layout.n_directions,
             "rng": seed,
             "resolution": float(unit),
+            "_seen": _Seen([EMPTY] * layout.n_directions),
+            "_plan": _Plan(sampler, layout, key, self.dim),
         }.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_plan", _Plan(sampler, layout, key, self.dim))
-        self._bins.extend([_EMPTY] * layout.n_directions)
 
     @property
     def n(self) -> int:
         """How many points there were."""
-        return self._n[0]
+        return self._seen.n
 
     @property
     def nbytes(self) -> int:
         """What the bins take, all directions together."""
-        return sum(BIN_BYTES * len(bins.key) for bins in self._bins)
+        return sum(BIN_BYTES * len(bins.key) for bins in self._seen.bins)
 
     def update(self, points: Any) -> None:
-        """Add points `(n, dim)`; none is kept."""
-        cloud, _ = make_clouds(points, points)
-        table = np.asarray(cloud.points)
-        if table.ndim != 2 or table.shape[1] != self.dim:
-            raise ValueError(f"`points` must have shape (n, {self.dim}); got {table.shape}.")
-        reach = float(np.abs(table).max()) * math.sqrt(self.dim)
-        if reach >= _LARGEST * self.resolution:
+        """Add points `(n, dim)`, perhaps 0 of them; none is kept.
+
+        Columns of data frames stand in the order of the first one. Pass many points at a time: one takes nearly
+        as long as a thousand.
+        """
+        columns, table = self._read(points)
+        if not len(table):
+            return
+        largest = check_points("points", table) or 0.0
+        reach = largest * math.sqrt(self.dim)
+        if reach >= LARGEST * self.resolution:
+            limit = LARGEST * self.resolution / math.sqrt(self.dim)
             raise ValueError(
-                f"`points` must be below {_LARGEST * self.resolution:.3g} for a resolution of "
-                f"{self.resolution:.3g}; got coordinates up to {np.abs(table).max():.3g}. Pass a coarser "
-                "`resolution`."
+                f"`points` must be below {limit:.3g} for a resolution of {self.resolution:.3g}; got "
+                f"coordinates up to {largest:.3g}. Pass a coarser `resolution`."
             )
-        for first in range(0, len(table), _BATCH):
-            piece = table[first : first + _BATCH].astype(np.float64)
-            for row, rows in self._plan.project(piece):
-                for k, numbers in enumerate(rows):
-                    places = np.rint(numbers / self.resolution).astype(np.int64)
-                    own = self._bins[row + k]
-                    self._bins[row + k] = _joined([own, _counted(places, own.level)], self.bins)
-        self._n[0] += len(table)
-        self._reach[0] = max(self._reach[0], reach)
+        seen = self._seen
+        # If something goes wrong on the way, no point has been added.
+        bins = list(seen.bins)
+        step = min(MOST_AT_ONCE, max(1, _PIECE_ITEMS // self.dim))
+        for first in range(0, len(table), step):
+            for k, numbers in self._plan.project(table[first : first + step].astype(np.float64)):
+                places = np.rint(numbers / self.resolution).astype(np.int64)
+                bins[k] = joined([bins[k], counted(places, bins[k].level)], self.bins)
+        seen.bins, seen.n, seen.columns = bins, seen.n + len(table), columns
+        seen.reach = max(seen.reach, reach)
+
+    def _read(self, points: Any) -> tuple[list[Hashable] | None, Table]:
+        """Names of the columns from now on, and points in host memory, in their order."""
+        columns, known = column_names("points", points), self._seen.columns
+        array = as_array("points", points)
+        if is_traced(array):
+            raise TypeError("`Stream` needs values and cannot be traced (jit, grad or vmap). Call it outside.")
+        table = on_host("points", array)
+        exact_floating("points", table)
+        if columns is not None and known is not None and columns != known:
+            check_same_names(known, columns, ("earlier", "points"))
+            table = table[:, [columns.index(column) for column in known]]
+        if table.shape != (len(table), self.dim):
+            if table.ndim == 1:
+                # The words for that are elsewhere.
+                check_points("points", table)
+            raise ValueError(f"`points` must have shape (n, {self.dim}); got {table.shape}.")
+        return (columns if known is None else known), table
 
     def merge(self, *others: Stream) -> Stream:
-        """A stream of all points of this one and of others."""
+        """A stream of all points of this one and of others, which stay as they are."""
         for other in others:
             self._check_alike(other)
-        merged = replace(self)
-        streams = (self, *others)
-        merged._n[0] = sum(stream.n for stream in streams)
-        merged._reach[0] = max(stream._reach[0] for stream in streams)
-        for row in range(len(self._bins)):
-            merged._bins[row] = _joined([stream._bins[row] for stream in streams], self.bins)
+        merged, parts = replace(self), [stream._seen for stream in (self, *others)]
+        for k in range(len(self._seen.bins)):
+            merged._seen.bins[k] = joined([part.bins[k] for part in parts], self.bins)
+        merged._seen.n = sum(part.n for part in parts)
+        merged._seen.reach = max(part.reach for part in parts)
+        merged._seen.columns = next((part.columns for part in parts if part.columns is not None), None)
         return merged
+
+    def __copy__(self) -> Stream:
+        return self.merge()
 
     def compare(self, other: Stream) -> Summarised:
         """SW_p between the points of two streams, with certain bounds."""
         self._check_alike(other)
         if not (self.n and other.n):
             raise ValueError("Streams must have seen points to be compared; one of them has not.")
-        plan = self._plan
-        # Half a unit for each of both, and the rounding of their projections: see `orders.ready_for_ties`.
-        moved = self.resolution + (self.dim + 8) * 2.0**-53 * (self._reach[0] + other._reach[0])
-        found = [
-            line_bounds(_shape(one, self.resolution), _shape(two, self.resolution), self.p, moved)
-            for one, two in zip(self._bins, other._bins, strict=True)
-        ]
-        bounds = np.array(found) / mean_shortening(self.dim, plan.sampler.ambient_dim(self.dim), self.p)
-        lower, upper = bounds.mean(axis=0)
-        middle = statistics(bounds.mean(axis=1), plan.layout)
+        plan, reach = self._plan, (self._seen.reach + other._seen.reach) / self.resolution
+        # In multiples of the resolution: half of one for each of both, and the rounding of their projections,
+        # see `orders.ready_for_ties`; rows of a transform are rounded by each of its passes.
+        passes = 4 * plan.sampler.ambient_dim(self.dim).bit_length()
+        moved = 1 + (self.dim + 8 + passes) * 2.0**-53 * reach
+        found = np.array(
+            [
+                line_bounds(shape_of(one), shape_of(two), self.p, moved)
+                for one, two in zip(self._seen.bins, other._seen.bins, strict=True)
+            ]
+        )
+        largest = float(found.max())
+        shortening = mean_shortening(self.dim, plan.sampler.ambient_dim(self.dim), self.p)
+        outwards = 1 + _ROUNDING * self.p * np.array([-1, 1])
+        powers = (found / largest) ** self.p / shortening * outwards
+        lower, upper = powers.mean(axis=0)
+        middle = statistics(powers.mean(axis=1), plan.layout)
+        told = {"lower": lower, "upper": upper, "value": middle.mean, "stderr": middle.stderr}
         return Summarised(
             self.p,
             plan.layout.n_directions,
-            float(lower),
-            float(upper),
-            float(middle.mean),
-            float(middle.stderr),
+            {name: float(quantity) for name, quantity in told.items()},
+            largest * self.resolution,
         )
-
-    _plan: _Plan = field(init=False)
 
     def _check_alike(self, other: Any) -> None:
         if not isinstance(other, Stream):
@@ -272,7 +312,14 @@ class Stream:
         for name in ("dim", "p", "directions", "n_directions", "rng", "resolution", "bins"):
             own, given = getattr(self, name), getattr(other, name)
             if own != given and not (isinstance(own, Given) and _same_rows(own, given)):
-                raise ValueError(f"Streams must have the same `{name}`; got {own!r} and {given!r}.")
+                what = f"two {own!r} that differ" if repr(own) == repr(given) else f"{own!r} and {given!r}"
+                raise ValueError(f"Streams must have the same `{name}`; got {what}.")
+        columns = [stream._seen.columns for stream in (self, other)]
+        if columns[0] is not None and columns[1] is not None and columns[0] != columns[1]:
+            raise ValueError(
+                "Streams must have seen frames with the same columns in the same order; got "
+                f"{listed(columns[0])} and {listed(columns[1])}. The first frame of a stream says its order."
+            )
 
     def __repr__(self) -> str:
         return (
@@ -293,12 +340,14 @@ class _Plan(NamedTuple):
     key: Key
     dim: int
 
-    def project(self, points: Table) -> list[tuple[int, Table]]:
-        """Projections of some points, with the number of their first direction."""
-        return [(first, directions.project(points, rows)) for first, rows, directions in self._drawn()]
-
-    def _drawn(self) -> list[tuple[int, slice, Directions]]:
-        return _drawn(self.sampler, self.layout, self.dim, *(int(word[0]) for word in self.key))
+    def project(self, points: Table) -> Iterator[tuple[int, Table]]:
+        """Projections of some points on every direction, with its number."""
+        key = (int(word[0]) for word in self.key)
+        step = max(1, _PIECE_ITEMS // len(points))
+        for first, rows, directions in _drawn(self.sampler, self.layout, self.dim, *key):
+            for row in range(rows.start, rows.stop, step):
+                part = slice(row, min(row + step, rows.stop))
+                yield from enumerate(directions.project(points, part), first + row - rows.start)
 
 
 @functools.lru_cache(maxsize=16)
@@ -307,152 +356,14 @@ def _drawn(
 ) -> list[tuple[int, slice, Directions]]:
     """All directions, such as project a point alike wherever it stands: sites shall not differ in a digit."""
     key = Key(*(np.array([word], dtype=np.int32) for word in (high, low)))
-    sweep = sweep_blocks(sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions)
-    return [(first, rows, draw_lines(blocks, True)) for first, rows, blocks in sweep]
-
-
-def _counted(places: Table, level: int) -> Bins:
-    """Bins of some numbers, which are multiples of the resolution."""
-    key = places >> level
-    first, last = int(key.min()), int(key.max())
-    if last - first < 4 * len(key):
-        index, keys = key - first, np.arange(first, last + 1)
-    else:
-        keys, index = np.unique(key, return_inverse=True)
-    within = places - (key << level)
-    count = np.bincount(index, minlength=len(keys))
-    # Sums of so few numbers of so few bits are exact in float64.
-    high, low = (
-        np.bincount(index, weights=part, minlength=len(keys)).astype(np.int64)
-        for part in (within >> _LOW_BITS, within & _LOW)
-    )
-    used = count > 0
-    return Bins(level, keys[used], count[used], high[used], low[used])
-
-
-def _coarser(bins: Bins, level: int) -> Bins:
-    """The same numbers in bins of another level."""
-    up = level - bins.level
-    key = bins.key >> up
-    start = (bins.key - (key << up)) << bins.level
-    high, low = bins.high + bins.counts * (start >> _LOW_BITS), bins.low + bins.counts * (start & _LOW)
-    return Bins(level, key, bins.counts, high, low)
-
-
-def _joined(parts: Sequence[Bins], most: int) -> Bins:
-    """All numbers of these bins in at most so many, at the least level at which there are no more."""
-    level = max(part.level for part in parts)
-    columns = [
-        np.concatenate(own) for own in list(zip(*(_coarser(part, level) for part in parts), strict=True))[1:]
-    ]
-    order = np.argsort(columns[0], kind="stable")
-    key, count, high, low = (column[order] for column in columns)
-    up = 0
-    while _n_different(key >> up) > most:
-        up += 1
-    bins = _coarser(Bins(level, key, count, high, low), level + up)
-    starts = np.flatnonzero(np.diff(bins.key, prepend=bins.key[:1] - 1))
-    if not len(starts):
-        return _EMPTY
-    count, high, low = (np.add.reduceat(column, starts) for column in bins[2:])
-    return Bins(bins.level, bins.key[starts], count, high + (low >> _LOW_BITS), low & _LOW)
-
-
-def _n_different(key: Table) -> int:
-    """How many different numbers there are, in order."""
-    return int(np.count_nonzero(np.diff(key))) + 1 if len(key) else 0
-
-
-class Shape(NamedTuple):
-    """What bins say of their numbers: how many, between which, with which mean."""
-
-    counts: Table
-    low: Table
-    high: Table
-    mean: Table
-
-
-def _shape(bins: Bins, unit: float) -> Shape:
-    width = float(1 << bins.level)
-    within = (bins.high * float(1 << _LOW_BITS) + bins.low) / bins.counts
-    # Of integers, none is beyond the last multiple; a single number is where its mean is.
-    alone = bins.counts == 1
-    low = bins.key * width
-    first, last = np.where(alone, within, 0.0), np.where(alone, within, width - 1)
-    return Shape(bins.counts, *(unit * (low + place) for place in (first, last, np.clip(within, first, last))))
-
-
-def line_bounds(x: Shape, y: Shape, p: float, moved: float) -> tuple[float, float]:
-    """Certain bounds of W_p^p on a line; rounding moved numbers by at most `moved`, both clouds together.
-
-    Examples
-    --------
-    >>> bins = (Shape(np.array([2]), np.array([a]), np.array([a + 2]), np.array([a + 1])) for a in (0.0, 3.0))
-    >>> [round(bound, 9) for bound in line_bounds(*bins, 1.0, 0.0)]
-    [3.0, 3.0]
-    """
-    cells = _cells(x.counts, y.counts)
-    i, j, mass = cells.i, cells.j, cells.mass
-    z = x.mean[i] - y.mean[j]
-    cost = powered(z, p)
-    # Above: corners.
-    upper = np.zeros(len(mass))
-    ends_x, ends_y = ((s.low[k], s.high[k]) for s, k in ((x, i), (y, j)))
-    for a, share_a in zip(ends_x, _chances(x, i), strict=True):
-        for b, share_b in zip(ends_y, _chances(y, j), strict=True):
-            upper += share_a * share_b * powered(a - b, p)
-    # Below: tangents, or how far apart the bins are.
-    slope = powered_slope(z, p)
-    steps_x = _steps(x, i, cells.before_x, cells.length, cells.own_x)
-    steps = steps_x - _steps(y, j, cells.before_y, cells.length, cells.own_y)
-    gap = np.maximum(np.maximum(ends_x[0] - ends_y[1], ends_y[0] - ends_x[1]), 0.0)
-    slack = _ROUNDING * float(mass @ (upper + np.abs(slope * steps)))
-    low = max(float(mass @ (cost + slope * steps)), float(mass @ powered(gap, p)), 0.0)
-    lower = max(max(low - slack, 0.0) ** (1 / p) - moved, 0.0) ** p
-    above = ((float(mass @ upper) + slack) ** (1 / p) + moved) ** p
-    return lower * (1 - _ROUNDING), above * (1 + _ROUNDING)
-
-
-class _Cells(NamedTuple):
-    """Pairs of bins that the coupling by order makes."""
-
-    i: Table
-    j: Table
-    mass: Table
-    """In all 1."""
-    before_x: Table
-    """How much of bin i comes before, as a share of `own_x`, what the bin has in all."""
-    before_y: Table
-    length: Table
-    own_x: Table
-    own_y: Table
-
-
-def _cells(count_x: Table, count_y: Table) -> _Cells:
-    n, m = int(count_x.sum()), int(count_y.sum())
-    # Python's integers, where a product does not fit 64 bits.
-    wide: Any = np.int64 if n * m < 1 << 62 else object
-    own_x, own_y = count_x.astype(wide) * m, count_y.astype(wide) * n
-    ends_x, ends_y = np.cumsum(own_x), np.cumsum(own_y)
-    ends = np.unique(np.concatenate([ends_x, ends_y]))
-    starts = np.concatenate([ends[:1] * 0, ends[:-1]])
-    i, j = (np.searchsorted(own, ends) for own in (ends_x, ends_y))
-    first_x, first_y = (ends_x - own_x)[i], (ends_y - own_y)[j]
-    told = (starts - first_x, starts - first_y, ends - starts, own_x[i], own_y[j])
-    length = np.asarray(ends - starts, dtype=np.float64)
-    return _Cells(i, j, length / (float(n) * float(m)), *(np.asarray(a, dtype=np.float64) for a in told))
-
-
-def _chances(shape: Shape, k: Table) -> tuple[Table, Table]:
-    """Chances of being at the lower and at the upper end of bins that give their means."""
-    width = shape.high - shape.low
-    upper = np.where(width > 0, shape.mean - shape.low, 0.0) / np.where(width > 0, width, 1.0)
-    return (1 - upper)[k], upper[k]
-
-
-def _steps(shape: Shape, k: Table, before: Table, length: Table, own: Table) -> Table:
-    """The mean over each cell of `x - mean`, if a bin's mass is first at its lower end, then at the upper."""
-    at_low, _ = _chances(shape, k)
-    share = np.clip((at_low * own - before) / length, 0.0, 1.0)
-    level: Table = share * shape.low[k] + (1 - share) * shape.high[k] - shape.mean[k]
-    return level
+    drawn: list[tuple[int, slice, Directions]] = []
+    for first, rows, blocks in sweep_blocks(
+        sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions
+    ):
+        directions = draw_lines(blocks, True)
+        if not isinstance(directions, DenseDirections):
+            # Fast transforms round a point by how many others there are: their rows, one by one, do not.
+            theta = directions.project(np.eye(dim), rows)
+            rows, directions = slice(0, len(theta)), SteadyDirections(theta)
+        drawn.append((first, rows, directions))
+    return drawn

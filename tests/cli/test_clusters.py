@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ distributed = pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
         yield cluster.scheduler_address
 
@@ -73,5 +74,34 @@ def test_nobody_answers(run, tables, monkeypatch):
     result = run("distance", *written(tables, ".npy"), "--scheduler", "tcp://127.0.0.1:1")
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
-    assert "tcp://127.0.0.1:1" in result.stderr
+    assert "--scheduler must be the address of a Dask scheduler that answers" in result.stderr
+    assert "got 'tcp://127.0.0.1:1' (Timed out" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_an_address_that_is_none(run, tables):
+    result = run("distance", *written(tables, ".npy"), "--scheduler", "nonsense")
+    assert result.exit_code == 2
+    assert "such as tcp://host:8786; got 'nonsense' (missing port" in result.stderr
+
+
+@pytest.mark.parametrize("there", [None, 7])
+def test_rows_of_files_that_a_worker_does_not_see_are_sent(run, tables, address, monkeypatch, there):
+    """Workers that do not find the file, or find another one: the same answer."""
+    monkeypatch.setattr(distributed.Client, "run", lambda _, look, path: {"one": there, "two": look(path)})
+    monkeypatch.setattr(clusters, "_read", None)
+    paths = written(tables, ".npy")
+    alone, found = run("distance", *paths), run("distance", *paths, "--scheduler", address)
+    assert found.exit_code == 0, found.stderr
+    assert found.record["sliced"]["distance"] == pytest.approx(alone.record["sliced"]["distance"], rel=1e-9)
+
+
+def test_workers_that_come_later(run, tables):
+    """A scheduler without workers waits for some, and says so."""
+    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        later = threading.Timer(1, cluster.scale, [1])
+        later.start()
+        result = run("distance", *written(tables, ".npy"), "--scheduler", cluster.scheduler_address)
+        later.join()
+    assert result.exit_code == 0, result.stderr
+    assert "has no workers yet, and waits" in result.stderr

@@ -114,6 +114,18 @@ def test_nan_is_refused_or_reaches_the_value(clouds, kind, place):
 
 
 @both
+def test_integers_have_no_gradient(clouds, kind, place):
+    loss = LOSSES[kind](COUNT).to(place)
+    with pytest.raises(
+        TypeError, match=r"`x` must be of a floating type .* got torch.int64. Pass `x.float\(\)`"
+    ):
+        loss.value_and_grad(clouds[0].long(), clouds[1])
+    with pytest.raises(TypeError, match=r"`y` must be of a floating type"):
+        loss.value_and_grad(clouds[0], clouds[1].long(), y_grad=True)
+    assert loss.value_and_grad(clouds[0], clouds[1].long())[1].shape == clouds[0].shape
+
+
+@both
 def test_images_are_read_as_rows_of_pixels_with_a_word(rng, kind, place):
     """Once for a loss; not for a batch of clouds, nor for what the word says to pass."""
     images = torch.tensor(rng.random(size=(3, 2, 4, 5)), dtype=torch.float32, device=place)

@@ -270,6 +270,37 @@ def data_parallel(world):
         assert_near(gradient, of_plain, 1e-11)
 
 
+class Regularised(torch.nn.Module):
+    """A network that holds its loss, with a shard of the target."""
+
+    def __init__(self, shard):
+        super().__init__()
+        self.network = network()
+        self.loss = SlicedWassersteinLoss(10, seed=2, target=shard)
+
+    def forward(self, inputs):
+        return self.loss(self.network(inputs))
+
+
+def targets_within_data_parallel(world):
+    """DDP makes buffers of all ranks those of the first; a shard of the target is no buffer."""
+    inputs, target = clouds(5, n=8 * world.size)[0], clouds(12)[1]
+    shard = world.shard(target, world.counts(len(target)))
+    model = DistributedDataParallel(Regularised(shard))
+    values = [model(world.shard(inputs, world.counts(len(inputs)))) for _ in range(2)]
+    values[0].backward()
+    plain, reference = network(), osl.nn.SlicedWassersteinLoss(10, seed=2)
+    wanted = [reference(plain(inputs), target) for _ in range(2)]
+    wanted[0].backward()
+    single = Regularised(shard).float()
+    assert torch.equal(model.module.loss.target, shard)
+    assert single.loss.target.dtype == torch.float32
+    for value, of_all in zip(values, wanted, strict=True):
+        assert_near(value, of_all, 1e-12)
+    for own, of_all in zip(model.parameters(), plain.parameters(), strict=True):
+        assert_near(own.grad, of_all.grad, 1e-11)
+
+
 def gradients_to_be_averaged(world):
     """By default a shard gets as many times the gradient as there are ranks."""
     x, y = clouds(40)
@@ -287,6 +318,10 @@ def process_groups(world):
     members = list(range(world.size))[1::2]
     group = dist.new_group(members, timeout=TIMEOUT)
     if world.rank not in members:
+        x = clouds(40)[0]
+        loss = SlicedWassersteinLoss(26, process_group=group)
+        found = raises(lambda: loss(x, x), ValueError, f"rank {world.rank} is none of them")
+        assert not found, found
         return
     x, y = clouds(40)
     sub = World(members.index(world.rank), len(members))
@@ -359,6 +394,15 @@ def trouble_on_one_rank(world):
     def fails(x_here, y_here, kind, *words, **options):
         return raises(lambda: loss(x_here, y_here, **options), kind, *words)
 
+    def drawn(rows, dim, rng):
+        if is_last:
+            raise RuntimeError("no directions today")
+        draws = rng.normal(size=(rows, dim))
+        return draws / np.linalg.norm(draws, axis=1, keepdims=True)
+
+    def fails_with_gradient(x_here, kind, *words, **options):
+        return raises(lambda: loss.value_and_grad(x_here, y_here, **options), kind, *words)
+
     def made(**options):
         return raises(
             lambda: SlicedWassersteinLoss(seed=0, **options)(*own), ValueError, "How the loss is made"
@@ -380,14 +424,30 @@ def trouble_on_one_rank(world):
         fails(*own, ValueError, of_rank, "one weight for each", x_weights=here(weights[1:], weights)),
         fails(*own, ValueError, "`rng` must be the same on all ranks", rng=here(1, 0)),
         fails(*own, ValueError, of_rank, "`rng` must be an integer from 0", rng=here(-1, 0)),
+        fails_with_gradient(here(x_here.long(), x_here), TypeError, of_rank, "Pass `x.float()`"),
+        raises(
+            lambda: SlicedWassersteinLoss(26, target=y_here).value_and_grad(x_here, y_grad=is_last),
+            ValueError,
+            of_rank,
+            "a `target` has none",
+        ),
+        raises(
+            lambda: SlicedWassersteinLoss(26, directions=osl.directions.from_function(drawn))(*own),
+            RuntimeError,
+            of_rank,
+            "no directions today",
+        ),
         made(n_directions=here(27, 26)),
         made(directions=here(-1, 1) * torch.eye(40)),
         made(directions=osl.directions.Orthogonal(block_size=here(3, 2))),
     ]
     after = loss(*own)
+    listed = loss(*own, x_weights=[1 / 37] * len(x_here))
     assert not any(found), [f for f in found if f]
-    assert loss.step == 1
-    assert_near(after, osl.nn.SlicedWassersteinLoss(26, seed=0)(x, y), 1e-12)
+    assert loss.step == 2
+    reference = osl.nn.SlicedWassersteinLoss(26, seed=0)
+    assert_near(after, reference(x, y), 1e-12)
+    assert_near(listed, reference(x, y), 1e-12)
 
 
 CASES = {
@@ -406,12 +466,23 @@ CASES = {
         steps_and_seeds,
         without_a_tape,
         data_parallel,
+        targets_within_data_parallel,
         gradients_to_be_averaged,
         process_groups,
         traffic,
         trouble_on_one_rank,
     )
 }
+
+
+def compile_kernels():
+    """Run what compiles, in one process: ranks would compile the same kernels all at once, for minutes."""
+    for case in (losses_and_gradients, single_precision, weights, samplers_and_options, powers_out_of_range):
+        case(World(0, 1))
+    with torch.no_grad():
+        for _, single in LOSSES.values():
+            for dtype in (torch.float32, torch.float64):
+                single(26)(*clouds(40, dtype=dtype))
 
 
 def run_rank(rank: int, size: int, folder: str) -> None:

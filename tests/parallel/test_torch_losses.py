@@ -24,6 +24,7 @@ _PATIENCE = 240
 @pytest.fixture(scope="module", params=[2, 4])
 def failures(request, tmp_path_factory):
     """By case and rank, what went wrong."""
+    sharded_cases.compile_kernels()
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
     started = torch.multiprocessing.spawn(sharded_cases.run_rank, (size, str(folder)), nprocs=size, join=False)
     deadline = time.monotonic() + _PATIENCE

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.cli.render import say
 from orthoslice.cli.sources import need
 from orthoslice.cloud import Cloud
 from orthoslice.comparing import Plan
@@ -25,9 +26,24 @@ _PATIENCE = 10
 @contextlib.contextmanager
 def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
     """The plan with its clouds in chunks on the cluster that has its scheduler at this address."""
-    distributed = need("distributed", "dask", "clusters")
-    with distributed.Client(address, timeout=_PATIENCE) as client:
+    with _connected(address) as client:
+        if not client.nthreads():
+            # They may come with the work.
+            say(
+                f"the scheduler at {address} has no workers yet, and waits: `dask worker {address}` starts one."
+            )
         yield replace(ready, x=_spread(ready.x, client), y=_spread(ready.y, client))
+
+
+def _connected(address: str) -> Any:
+    distributed = need("distributed", "dask", "clusters")
+    try:
+        return distributed.Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            "--scheduler must be the address of a Dask scheduler that answers, such as tcp://host:8786; got "
+            f"{address!r} ({error})."
+        ) from error
 
 
 def _spread(cloud: Cloud, client: Any) -> Cloud:
@@ -37,13 +53,13 @@ def _spread(cloud: Cloud, client: Any) -> Cloud:
     points = cloud.points
     n, dim = points.shape
     step = max(1, _CHUNK_BYTES // (points.itemsize * dim))
-    read = dask.delayed(_read)
+    is_read = _is_in_a_file(points) and _is_seen(points.filename, client)
     pieces = []
     for first in range(0, n, step):
         stop = min(n, first + step)
-        if _is_in_a_file(points):
+        if is_read:
             place = (points.filename, points.dtype, points.offset, points.shape)
-            piece = read(*place, first, stop)
+            piece = dask.delayed(_read)(*place, first, stop)
         else:
             # One after the other, so that no more than one of a file that nobody else sees is in memory here.
             piece = dask.delayed(client.scatter(np.array(points[first:stop]), direct=False))
@@ -53,13 +69,22 @@ def _spread(cloud: Cloud, client: Any) -> Cloud:
 
 
 def _is_in_a_file(points: Table) -> bool:
-    """Whether these are the rows of a file with a name, which workers can open themselves."""
+    """Whether these are the rows of a file with a name, which others could open."""
     return (
         isinstance(points, np.memmap)
         and points.filename is not None
         and Path(points.filename).exists()
         and points.flags.c_contiguous
     )
+
+
+def _is_seen(path: Any, client: Any) -> bool:
+    """Whether all workers have this file, as far as its size tells."""
+    return set(client.run(_size, path).values()) <= {_size(path)}
+
+
+def _size(path: Any) -> int | None:
+    return Path(path).stat().st_size if Path(path).is_file() else None
 
 
 def _read(path: Any, dtype: Any, offset: int, shape: tuple[int, int], first: int, stop: int) -> Table:

@@ -149,7 +149,7 @@ class Clustering(NamedTuple):
         typer.Option(
             metavar="ADDRESS",
             help="Have the workers of this Dask scheduler, such as tcp://host:8786, measure the sliced "
-            "distance. They open .npy files by their path; other tables are sent to them.",
+            "distance. They open .npy files that all of them see by their path; other tables are sent to them.",
             rich_help_panel=_NUMBERS,
         ),
     ] = None

@@ -104,7 +104,7 @@ class Sample(NamedTuple):
     """What each row counts in the mean over its block, `(n_directions,)`: mostly 1."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sampler(abc.ABC):
     """How directions are drawn: a frozen, hashable value.
 

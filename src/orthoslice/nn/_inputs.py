@@ -20,9 +20,14 @@ def check_target(target: Any) -> None:
         )
 
 
-def check_tensor(name: str, points: Any) -> None:
+def check_tensor(name: str, points: Any, has_gradient: bool = False) -> None:
     if not isinstance(points, torch.Tensor):
         raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
+    if has_gradient and not points.is_floating_point():
+        raise TypeError(
+            f"`{name}` must be of a floating type to have a gradient; got {points.dtype}. "
+            f"Pass `{name}.float()`."
+        )
 
 
 def are_plain_clouds(x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -178,17 +178,17 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         >>> round(value.item(), 6), tuple(gradient.shape), round((x - 50 * 3 * gradient).mean().item(), 6)
         (1.0, (100, 3), 1.0)
         """
-        if y_grad and y is None:
-            raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
-        y = self._check_pair(x, y)
+        y = self._check_pair(x, y, (True, y_grad))
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
         if torch.compiler.is_compiling():
             result: tuple[torch.Tensor, ...] = _run_uncompiled(self._value_and_grad, x, y, weights, rng, y_grad)
             return result
         return self._value_and_grad(x, y, weights, rng, y_grad)
 
-    def _check_pair(self, x: Any, y: Any) -> torch.Tensor:
-        """What to compare `x` with."""
+    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+        """What to compare `x` with; `wanted` says by which of both a gradient is to be returned."""
+        if wanted[1] and y is None:
+            raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
         if (y is None) != self._has_target:
             raise TypeError(
                 "Pass `y`: this loss was made without a `target`."
@@ -196,8 +196,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 else "This loss was made with a `target`: pass `x` alone."
             )
         y = self.target if y is None else y
-        check_tensor("x", x)
-        check_tensor("y", y)
+        check_tensor("x", x, wanted[0])
+        check_tensor("y", y, wanted[1])
         return y
 
     def _value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:

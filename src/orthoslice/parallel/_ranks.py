@@ -35,7 +35,13 @@ class Ranks:
         """Those of a group, or of the default one if None; a process on its own where none was started."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls(None, 0, 1)
-        return cls(group, dist.get_rank(group), dist.get_world_size(group))
+        rank = dist.get_rank(group)
+        if rank < 0:
+            raise ValueError(
+                f"Only ranks of `process_group` share its clouds; rank {dist.get_rank()} is none of them. Call "
+                "the loss on its ranks alone."
+            )
+        return cls(group, rank, dist.get_world_size(group))
 
     @property
     def is_alone(self) -> bool:

@@ -36,7 +36,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from orthoslice import nn
-from orthoslice.arrays import is_readable, wants_gradients
+from orthoslice.arrays import is_readable, library, wants_gradients
 from orthoslice.arrays.autodiff import is_forward_mode
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import unit_scale
@@ -80,12 +80,22 @@ class _ShardedLoss(Loss):
 
     def __init__(self, *arguments: Any, process_group: Any, averaged: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        # No buffer: DDP and FSDP would give every rank those of the first, and this is a shard.
+        target = self.target
+        del self.target
+        self.target = target
         self.process_group = process_group
         self.averaged = bool(averaged)
 
-    def _check_pair(self, x: Any, y: Any) -> torch.Tensor:
+    def _apply(self, fn: Any, *args: Any, **options: Any) -> Any:
+        moved = super()._apply(fn, *args, **options)
+        if self.target is not None:
+            self.target = fn(self.target)
+        return moved
+
+    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
         try:
-            return super()._check_pair(x, y)
+            return super()._check_pair(x, y, wanted)
         except (TypeError, ValueError) as error:
             ranks = Ranks.of(self.process_group)
             if not ranks.is_alone:
@@ -103,9 +113,12 @@ class _ShardedLoss(Loss):
         ranks = Ranks.of(self.process_group)
         if ranks.is_alone:
             return super()._value_in_general(x, y, weights, rng)
-        report, trouble, inputs = _Report(), None, (x, y, None, None)
+        report, trouble = _Report(), None
         try:
             inputs, report = self._read((x, y, *(weights or (None, None))), rng)
+            clouds = Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3])
+            # It looks at samplers of users, which may fail on one rank as well.
+            request = make_request(self._name, self._score, *clouds, self.p, self._options(None))
         except Exception as error:
             trouble = error
         reports = self._tell(ranks, report, trouble)
@@ -121,8 +134,6 @@ class _ShardedLoss(Loss):
                     for a, counts in zip(inputs, shards.counts, strict=True)
                 )
                 return self._estimate((x, y, x_weights, y_weights), stream)
-            clouds = Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3])
-            request = make_request(self._name, self._score, *clouds, self.p, self._options(None))
             way = by_projections if sends_projections(request, shards, *clouds) else by_points
             value: torch.Tensor = value_by(functools.partial(way, shards), request, *clouds, stream)
             return root(value, self.p) if self.distance else value
@@ -142,8 +153,11 @@ class _ShardedLoss(Loss):
         if is_forward_mode():
             raise TypeError("Losses over several ranks have gradients backwards only, not along tangents.")
         self._check_device(x, None)
-        named = dict(zip(("x", "y", "x_weights", "y_weights"), given, strict=True))
-        check_same_library({name: as_array(name, a) for name, a in named.items() if a is not None})
+        named: dict[str, Any] = {
+            name: None if a is None else as_array(name, a, like=x if library(a) is None else None)
+            for name, a in zip(("x", "y", "x_weights", "y_weights"), given, strict=True)
+        }
+        check_same_library({name: a for name, a in named.items() if a is not None})
         dtype, largest, inputs = exact_dtype(x, y), 0.0, []
         for name in ("x", "y"):
             points = as_floating(name, named[name], dtype)

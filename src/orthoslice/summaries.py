@@ -1,0 +1,234 @@
+r"""Summaries of numbers on a line: of bounded size, mergeable, with certain bounds on W_p between two of them.
+
+**The summary.** Numbers are whole multiples t of a unit, to which somebody has rounded them. They are counted
+in bins of 2^s multiples: bin k holds t // 2^s = k. A bin keeps how many numbers it has and the sum of their
+places in it, as integers. The level s is the least at which no more than a given number of bins are in use.
+Finer bins lie within coarser ones, and more numbers never use fewer bins, so the level, the counts and the sums
+depend on the numbers alone: not on their order, nor on how they were split and merged.
+
+**The bounds.** Let bin i have the share w_i of the numbers, all between a_i and b_i, with the mean m_i. The
+counts of both clouds say which bins the coupling by order pairs, and with which mass w_ij. Write c(z) = |z|^p.
+
+*Above.* Couple bins like this, and numbers within a pair of bins at random. A convex function of a number
+between a and b with mean m is on average at most what it is if the number is a or b, with chances that give
+this mean. So W_p^p is at most the sum of w_ij times the mean of c over the four corners.
+
+*Below.* c(x - y) >= c(z) + c'(z) (x - m_i - y + m_j) with z = m_i - m_j. Within bin i the mean of x - m_i is 0,
+x grows from pair to pair, and c'(z) falls. The sum over the pairs of the bin is therefore least if x is a_i in
+the first of its mass and b_i in the rest; and likewise for y. Where c' does not change over the pairs of a bin
+nothing is lost.
+
+Both bounds miss W_p^p by terms in the square of the width of bins, not in the width: means are known. For p = 1
+they miss it only in bins that overlap. Whatever was rounded before moves W_p by no more than it moved numbers,
+which is part of the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.costs.lines import powered, powered_slope
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+# Bits of the lower of two words that a sum is kept in: sums of so many numbers of that size fit 64 bits.
+_LOW_BITS = 24
+_LOW = (1 << _LOW_BITS) - 1
+
+LARGEST = 1 << 61
+"""Numbers are below this: 64 bits hold them with room for sums."""
+
+MOST_AT_ONCE = 1 << 16
+"""Numbers that can be counted at once: sums of so many upper words, below 2^(61 - 24), are exact in float64."""
+
+# How many numbers there may be in all: sums of lower words fit.
+_MOST = 1 << 38
+
+BIN_BYTES = 32
+"""A bin has its number, its count, and two words of a sum."""
+
+# How far rounding may move a sum of p-th powers, relative to the sum of their magnitudes: one part is for the
+# sum, and one goes with p, since a power has p times the relative error of what it is a power of.
+_OF_SUMS, _OF_POWERS = 1e-12, 2.0**-50
+
+
+class Bins(NamedTuple):
+    """Numbers on a line: bins in use, in order."""
+
+    level: int
+    key: Table
+    counts: Table
+    high: Table
+    """The sum of places within the bin is `high * 2**24 + low`."""
+    low: Table
+
+
+EMPTY = Bins(0, *(np.zeros(0, dtype=np.int64) for _ in range(4)))
+
+
+def counted(places: Table, level: int) -> Bins:
+    """Bins of some numbers, at most `MOST_AT_ONCE`."""
+    key = places >> level
+    first, last = int(key.min()), int(key.max())
+    if last - first < 4 * len(key):
+        index, keys = key - first, np.arange(first, last + 1)
+    else:
+        keys, index = np.unique(key, return_inverse=True)
+    within = places - (key << level)
+    count = np.bincount(index, minlength=len(keys))
+    high, low = (
+        np.bincount(index, weights=part, minlength=len(keys)).astype(np.int64)
+        for part in (within >> _LOW_BITS, within & _LOW)
+    )
+    used = count > 0
+    return Bins(level, keys[used], count[used], high[used], low[used])
+
+
+def _coarser(bins: Bins, level: int) -> Bins:
+    """The same numbers in bins of another level."""
+    up = level - bins.level
+    key = bins.key >> up
+    start = (bins.key - (key << up)) << bins.level
+    high, low = bins.high + bins.counts * (start >> _LOW_BITS), bins.low + bins.counts * (start & _LOW)
+    return Bins(level, key, bins.counts, high, low)
+
+
+def joined(parts: Sequence[Bins], most: int) -> Bins:
+    """All numbers of these bins in at most so many, at the least level at which there are no more.
+
+    Examples
+    --------
+    >>> one, two = counted(np.array([0, 1, 5]), 0), counted(np.array([4]), 0)
+    >>> joined([one, two], 2)[:3]
+    (1, array([0, 2]), array([2, 2]))
+    """
+    level = max(part.level for part in parts)
+    columns = [
+        np.concatenate(own) for own in list(zip(*(_coarser(part, level) for part in parts), strict=True))[1:]
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    key, count, high, low = (column[order] for column in columns)
+    up = 0
+    while _n_different(key >> up) > most:
+        up += 1
+    bins = _coarser(Bins(level, key, count, high, low), level + up)
+    starts = np.flatnonzero(np.diff(bins.key, prepend=bins.key[:1] - 1))
+    if not len(starts):
+        return EMPTY
+    _check_room(int(count.sum()), bins.level)
+    count, high, low = (np.add.reduceat(column, starts) for column in bins[2:])
+    return Bins(bins.level, bins.key[starts], count, high + (low >> _LOW_BITS), low & _LOW)
+
+
+def _check_room(n: int, level: int) -> None:
+    """Raise unless sums of `n` places within bins of a level fit their words."""
+    most = min(_MOST, LARGEST >> max(level - _LOW_BITS, 0))
+    if n > most:
+        raise OverflowError(
+            f"A stream holds at most {most:.3g} points that are as far apart as these; got {n:.3g}. Pass a "
+            "coarser `resolution` or more `bins`."
+        )
+
+
+def _n_different(key: Table) -> int:
+    """How many different numbers there are, in order."""
+    return int(np.count_nonzero(np.diff(key))) + 1 if len(key) else 0
+
+
+class Shape(NamedTuple):
+    """What bins say of their numbers: how many, between which, with which mean."""
+
+    counts: Table
+    low: Table
+    high: Table
+    mean: Table
+
+
+def shape_of(bins: Bins) -> Shape:
+    width = float(1 << bins.level)
+    within = (bins.high * float(1 << _LOW_BITS) + bins.low) / bins.counts
+    # Of integers, none is beyond the last multiple; a single number is where its mean is.
+    alone = bins.counts == 1
+    low = bins.key * width
+    first, last = np.where(alone, within, 0.0), np.where(alone, within, width - 1)
+    return Shape(bins.counts, *(low + place for place in (first, last, np.clip(within, first, last))))
+
+
+def line_bounds(x: Shape, y: Shape, p: float, moved: float) -> tuple[float, float]:
+    """Certain bounds of W_p on a line; rounding moved numbers by at most `moved`, both clouds together.
+
+    Examples
+    --------
+    >>> bins = (Shape(np.array([2]), np.array([a]), np.array([a + 2]), np.array([a + 1])) for a in (0.0, 3.0))
+    >>> [round(bound, 9) for bound in line_bounds(*bins, 1.0, 0.0)]
+    [3.0, 3.0]
+    """
+    cells = _cells(x.counts, y.counts)
+    i, j, mass = cells.i, cells.j, cells.mass
+    ends_x, ends_y = ((s.low[k], s.high[k]) for s, k in ((x, i), (y, j)))
+    # In units of the largest difference no power overflows, and those that underflow count for nothing.
+    unit = float(max((ends_x[1] - ends_y[0]).max(), (ends_y[1] - ends_x[0]).max())) or 1.0
+    z = (x.mean[i] - y.mean[j]) / unit
+    cost = powered(z, p)
+    # Above: corners.
+    upper = np.zeros(len(mass))
+    for a, share_a in zip(ends_x, _chances(x, i), strict=True):
+        for b, share_b in zip(ends_y, _chances(y, j), strict=True):
+            upper += share_a * share_b * powered((a - b) / unit, p)
+    # Below: tangents, or how far apart the bins are.
+    slope = powered_slope(z, p)
+    steps_x = _steps(x, i, cells.before_x, cells.length, cells.own_x)
+    steps = (steps_x - _steps(y, j, cells.before_y, cells.length, cells.own_y)) / unit
+    gap = np.maximum(np.maximum(ends_x[0] - ends_y[1], ends_y[0] - ends_x[1]), 0.0) / unit
+    slack = (_OF_SUMS + p * _OF_POWERS) * float(mass @ (upper + np.abs(slope * steps)))
+    low = max(float(mass @ (cost + slope * steps)), float(mass @ powered(gap, p)), 0.0)
+    below, above = unit * max(low - slack, 0.0) ** (1 / p), unit * (float(mass @ upper) + slack) ** (1 / p)
+    return max(below - moved, 0.0) * (1 - _OF_SUMS), (above + moved) * (1 + _OF_SUMS)
+
+
+class _Cells(NamedTuple):
+    """Pairs of bins that the coupling by order makes."""
+
+    i: Table
+    j: Table
+    mass: Table
+    """In all 1."""
+    before_x: Table
+    """How much of bin i comes before, as a share of `own_x`, what the bin has in all."""
+    before_y: Table
+    length: Table
+    own_x: Table
+    own_y: Table
+
+
+def _cells(count_x: Table, count_y: Table) -> _Cells:
+    n, m = int(count_x.sum()), int(count_y.sum())
+    # Python's integers, where a product does not fit 64 bits.
+    wide: Any = np.int64 if n * m < 1 << 62 else object
+    own_x, own_y = count_x.astype(wide) * m, count_y.astype(wide) * n
+    ends_x, ends_y = np.cumsum(own_x), np.cumsum(own_y)
+    ends = np.unique(np.concatenate([ends_x, ends_y]))
+    starts = np.concatenate([ends[:1] * 0, ends[:-1]])
+    i, j = (np.searchsorted(own, ends) for own in (ends_x, ends_y))
+    first_x, first_y = (ends_x - own_x)[i], (ends_y - own_y)[j]
+    told = (starts - first_x, starts - first_y, ends - starts, own_x[i], own_y[j])
+    length = np.asarray(ends - starts, dtype=np.float64)
+    return _Cells(i, j, length / (float(n) * float(m)), *(np.asarray(a, dtype=np.float64) for a in told))
+
+
+def _chances(shape: Shape, k: Table) -> tuple[Table, Table]:
+    """Chances of being at the lower and at the upper end of bins that give their means."""
+    width = shape.high - shape.low
+    upper = np.where(width > 0, shape.mean - shape.low, 0.0) / np.where(width > 0, width, 1.0)
+    return (1 - upper)[k], upper[k]
+
+
+def _steps(shape: Shape, k: Table, before: Table, length: Table, own: Table) -> Table:
+    """The mean over each cell of `x - mean`, if a bin's mass is first at its lower end, then at the upper."""
+    at_low, _ = _chances(shape, k)
+    share = np.clip((at_low * own - before) / length, 0.0, 1.0)
+    level: Table = share * shape.low[k] + (1 - share) * shape.high[k] - shape.mean[k]
+    return level
