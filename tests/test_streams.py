@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import tracemalloc
 from typing import Any
 
@@ -321,3 +322,15 @@ def test_bad_use(rng: np.random.Generator) -> None:
         stream.update(np.ones(3))
     assert stream.n == 0
     assert stream.nbytes == 0
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-9, 0.3, 1e6])
+def test_what_is_printed_are_bounds(shift: float) -> None:
+    here, there = osl.Stream(2, n_directions=4), osl.Stream(2, n_directions=4)
+    points = np.random.default_rng(3).normal(size=(50, 2))
+    here.update(points)
+    there.update(points + shift)
+    found = here.compare(there)
+    lower, upper = map(float, re.findall(r"from (\S+) to (\S+) on", repr(found))[0])
+    assert lower <= found.distance_lower <= found.distance_upper <= upper
+    assert upper - lower <= 1.1 * (found.distance_upper - found.distance_lower)

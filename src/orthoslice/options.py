@@ -36,15 +36,13 @@ _UNIT_LENGTH = 1e-6
 
 def check_p(p: Any) -> float:
     """`p` as a float, or an error that says what to pass."""
-    pot = (
-        "The third argument is `p`; in POT it is the weights, which are passed here as `x_weights=` and "
-        "`y_weights=`."
-    )
     if not is_real(p):
-        what = f"an array of shape {tuple(p.shape)}" if hasattr(p, "shape") else repr(p)
-        raise TypeError(f"`p` must be a real number, at least 1; got {what}. {pot}")
+        found = f"an array of shape {tuple(p.shape)}." if hasattr(p, "shape") else f"{p!r}."
+        if hasattr(p, "__len__") and not isinstance(p, str):
+            found += " Weights, which POT takes third, are passed as `x_weights=` and `y_weights=`."
+        raise TypeError(f"`p` must be a real number, at least 1; got {found}")
     if not 1 <= p <= 10**6:
-        raise ValueError(f"`p` must be at least 1 and at most a million; got {p!r}. {pot}")
+        raise ValueError(f"`p` must be at least 1 and at most a million; got {p!r}.")
     return float(p)
 
 

@@ -7,6 +7,7 @@ cloud; it, and the rounding of projections far from the origin, is part of the b
 
 from __future__ import annotations
 
+import decimal
 import functools
 import math
 from collections.abc import Hashable, Iterator
@@ -111,10 +112,15 @@ class Summarised:
         return float(self._unit * self._powers[name] ** (1 / self.p))
 
     def __repr__(self) -> str:
-        return (
-            f"Summarised(SW_{self.p:g} = {self.distance:.6g}, certainly from {self.distance_lower:.6g} to "
-            f"{self.distance_upper:.6g} on these {self.n_directions} directions)"
+        lower, upper = self.distance_lower, self.distance_upper
+        # To the digits in which they differ, rounded outwards: what is printed are bounds too.
+        digits = 2 - math.floor(math.log10(1 - lower / upper)) if lower < upper else 17
+        texts = (
+            decimal.Context(min(digits, 17), rounding).create_decimal_from_float(bound)
+            for bound, rounding in ((lower, decimal.ROUND_FLOOR), (upper, decimal.ROUND_CEILING))
         )
+        ends = " to ".join(str(text) for text in texts)
+        return f"Summarised(SW_{self.p:g} certainly from {ends} on these {self.n_directions} directions)"
 
 
 @dataclass(eq=False)
@@ -164,7 +170,7 @@ class Stream:
     >>> other.update(y)
     >>> found = here.merge(there).compare(other)
     >>> found
-    Summarised(SW_2 = 1.12881, certainly from 1.12881 to 1.12881 on these 8 directions)
+    Summarised(SW_2 certainly from 1.128814057799 to 1.128814057832 on these 8 directions)
     >>> true = osl.sliced_wasserstein(x, y, n_directions=8, rng=0, control=None)
     >>> bool(found.lower <= true.value <= found.upper)
     True

@@ -269,7 +269,7 @@ BAD = [
     ({"x": [[1j, 0]]}, TypeError, r"`x` must hold real numbers; got complex numbers, type complex128"),
     ({"p": 3}, ValueError, r"`p` must be 1 or 2.*; got 3"),
     ({"p": 1.5}, ValueError, r"`p` must be 1 or 2.*; got 1.5"),
-    ({"p": np.ones(3) / 3}, TypeError, r"`p` must be a real number.*; got an array of shape \(3,\).*in POT"),
+    ({"p": np.ones(3) / 3}, TypeError, r"`p` must be a real number.*; got an array of shape \(3,\).*POT"),
     ({"x_weights": [0.5, 0.5]}, ValueError, r"`x_weights` must have one weight a point.*; got \(2,\)"),
     ({"y_weights": [0.5, 0.6, -0.1]}, ValueError, r"`y_weights` must not be negative or NaN; got -0.1"),
     ({"y_weights": [0.5, 0.5, np.nan]}, ValueError, r"`y_weights` must not be negative or NaN; got nan"),

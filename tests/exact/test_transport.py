@@ -227,7 +227,7 @@ GOOD = np.zeros((3, 2))
     ("change", "error", "message"),
     [
         ({"p": 0.5}, ValueError, "`p` must be .*at least 1.*; got 0.5"),
-        ({"p": np.ones(3) / 3}, TypeError, "in POT it is the weights"),
+        ({"p": np.ones(3) / 3}, TypeError, "POT takes third"),
         ({"x": np.zeros((4, 3, 2))}, ValueError, r"must be single clouds \(n, dim\) for `wasserstein`"),
         ({"y": np.zeros((3, 3))}, ValueError, "must share `dim`"),
         ({"x_weights": [0.5, 0.5, 0.5]}, ValueError, "`x_weights` must sum to 1"),
