@@ -12,7 +12,7 @@ The plain reference is that of `tied_order` in `orthoslice.orders`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,16 +44,6 @@ _INDEX = np.uint64((1 << 32) - 1)
 # Two numbers were rounded to float32, by half a unit each: relative to the larger, and for the smallest ones.
 _ROUNDED = 2.0**-23
 _SMALLEST = 2.0**-148
-
-
-class _Room(NamedTuple):
-    """What the radix sort of a row of n numbers takes."""
-
-    keys: Any  # (2, n) of uint32
-    places: Any  # (2, n) of uint32
-    starts: Any  # of keys of 32 bits, as of :func:`counters`
-    bounds: Any  # of keys of 32 bits, as of :func:`piece_bounds`
-    wide_bounds: Any  # of keys of 64 bits
 
 
 @compiled
@@ -146,22 +136,31 @@ def _sort_by_radix(values: Any, order: Any, bounds: Any) -> None:
 
 
 @compiled
-def _sort(values: Any, order: Any, room: Any) -> Any:
-    """The same for any number of them; False where there is no room for so many."""
-    if order.size <= _LONGEST_INSERTED:
-        _insert(values, order)
-    elif room is None:
-        return False
-    else:
-        _sort_by_radix(values, order, room.wide_bounds)
-    return True
+def _sort_indices(order: Any) -> None:
+    """Sort many indices, by as many digits as the largest has."""
+    n, largest, digits = order.size, 0, 1
+    for k in range(n):
+        largest = max(largest, order[k])
+    while largest >> (NARROW_BITS * digits) > 0:
+        digits += 1
+    starts = np.zeros((digits, 1 << NARROW_BITS), dtype=np.uint32)
+    packed, spare = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
+    mask, shift = (1 << NARROW_BITS) - 1, np.uint64(64 - NARROW_BITS * digits)
+    for k in range(n):
+        packed[k] = np.uint64(order[k]) << shift
+        for d in range(digits):
+            starts[d, (order[k] >> (NARROW_BITS * d)) & mask] += 1
+    add_up(starts)
+    ordered = sort_packed(packed, spare, starts)
+    for k in range(n):
+        order[k] = np.int64(ordered[k] >> shift)
 
 
 @compiled
 def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
     """Put the indices of sorted numbers in order where rounding may have separated or exchanged equals.
 
-    Overwrites the numbers; False where there is no room to sort the indices.
+    Overwrites the numbers; False where there is no room to sort so many.
     """
     n, k = values.size, 1
     while k < n:
@@ -170,10 +169,14 @@ def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
             equal = equal and values[k] == values[k - 1]
             k += 1
         if not equal:
-            for j in range(first, k):
-                values[j] = order[j]
-            if not _sort(values[first:k], order[first:k], room):
+            if k - first <= _LONGEST_INSERTED:
+                for j in range(first, k):
+                    values[j] = order[j]
+                _insert(values[first:k], order[first:k])
+            elif room is None:
                 return False
+            else:
+                _sort_indices(order[first:k])
         k += 1
     return True
 
@@ -182,13 +185,20 @@ def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
 def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> Any:
     """Order numbers of a row that are close to each other; their indices are in order where they are equal.
 
-    False where there is no room for so many.
+    False where there is no room to sort so many.
     """
     in_order = True
     for k in range(order.size):
         values[k] = row[order[k]]
         in_order = in_order and (k == 0 or values[k - 1] <= values[k])
-    return (in_order or _sort(values, order, room)) and _join_ties(values, rounding, order, room)
+    if not in_order:
+        if order.size <= _LONGEST_INSERTED:
+            _insert(values, order)
+        elif room is None:
+            return False
+        else:
+            _sort_by_radix(values, order, room[-1])
+    return _join_ties(values, rounding, order, room)
 
 
 @compiled
@@ -238,10 +248,8 @@ def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, roo
         if not (is_packed and _order_packed(words, packed, spare, starts, order)):
             if room is None:
                 return s
-            keys, places = room.keys, room.places
-            found_keys, found = order_row(
-                words, keys[0], keys[1], places[0], places[1], room.starts, room.bounds
-            )
+            keys, spare_keys, place, rest, key_starts, bounds, _ = room
+            found_keys, found = order_row(words, keys, spare_keys, place, rest, key_starts, bounds)
             for k in range(n):
                 words[k] = found_keys[k]
                 order[k] = found[k]
@@ -267,8 +275,11 @@ def order_with_ties(projections: Any, rounding: Any) -> Any:
     n, reach = rows.shape[1], 2.0 * rounding.max(axis=1)
     done = _order_rows(rows, rounding, reach, index, 0, None) if n <= _LONGEST_PACKED else 0
     if done < len(rows):
-        keys, places = np.empty((2, n), dtype=np.uint32), np.empty((2, n), dtype=np.uint32)
-        wide = np.empty((1, n), dtype=np.uint64)
-        room = _Room(keys, places, counters(keys), piece_bounds(keys), piece_bounds(wide))
-        _order_rows(rows, rounding, reach, index, done, room)
+        _order_rows(rows, rounding, reach, index, done, _room(n))
     return index
+
+
+def _room(n: int) -> tuple[Any, ...]:
+    """What the radix sort of a row takes: for the order of its rounded numbers, and last for close ones in full."""
+    keys, wide = np.empty((4, n), dtype=np.uint32), np.empty((1, n), dtype=np.uint64)
+    return *keys, counters(keys), piece_bounds(keys), piece_bounds(wide)
