@@ -141,7 +141,7 @@ def make_estimate(
     request: Request, value: Array, found: dict[str, Array], subject: Subject, seed: int | None, scale: float
 ) -> Estimate:
     """The estimate, from what :func:`_run` found; the clouds were divided by `scale`."""
-    scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+    scores, unit, variance = found["scores"], found.get("exponent"), found.get("variance")
     raw = found.get("raw", scores)
     layout = _layout_of_scored(request.layout, scores)
     if unit is not None:
@@ -174,7 +174,7 @@ def make_estimate(
 
 def subject_of(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
-    return Subject(request.score, x, y, request.p, is_basis, tuple(look_of(c.points) for c in (x, y)))
+    return Subject(request.score, x, y, request.p, is_basis, (look_of(x.points), look_of(y.points)))
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:

@@ -188,13 +188,15 @@ def check_direction(direction: Any, x: Cloud) -> Array:
 
 def check_control(control: Any) -> Control | Literal["auto"] | None:
     """The control variate asked for, None for none, or "auto" where the library shall choose."""
-    if control is None or isinstance(control, Control):
-        return control
+    if control is None:
+        return None
     if isinstance(control, str):
         if control == "auto":
             return "auto"
         if control in NAMED_CONTROLS:
             return NAMED_CONTROLS[control]
+    elif isinstance(control, Control):
+        return control
     raise ValueError(
         f"`control` must be 'auto', None or a control variate: one of {sorted(NAMED_CONTROLS)}, or an "
         f"`osl.control.Control` of your own; got {control!r}."

@@ -28,8 +28,8 @@ ROWS = {
 def test_long_rows(n: int, kind: str, dtype: type, rng: np.random.Generator) -> None:
     row = ROWS[kind](rng, n).astype(dtype)
     bits = row.view(np.uint32 if dtype is np.float32 else np.uint64)
-    rows = bits[None, :]
-    found = sort_row(bits, np.empty_like(bits), np.empty_like(bits), counters(rows), piece_bounds(rows))
+    bounds = piece_bounds(n, bits.itemsize)
+    found = sort_row(bits, np.empty_like(bits), np.empty_like(bits), counters(bits[None, :]), bounds)
     np.testing.assert_array_equal(found.view(dtype), np.sort(row))
     np.testing.assert_array_equal(order_projections(row[None, :])[0], np.argsort(row, kind="stable"))
 

@@ -93,8 +93,7 @@ def sort_in_segments(rows: Any, starts: Any) -> None:
         if stop - first <= LONGEST_SIMD:
             segment.sort(axis=-1)
         else:
-            bits = as_bits(segment.copy())
-            _sort_rows(segment, bits, piece_bounds(bits))
+            _sort_rows(segment, as_bits(segment.copy()), piece_bounds(stop - first, rows.itemsize))
 
 
 def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:

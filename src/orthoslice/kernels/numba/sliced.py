@@ -194,7 +194,7 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
         _cost_rows(px, py, p, scores)
     else:
         a, b = as_bits(px), as_bits(py)
-        _score_rows(a, b, p, scores, np.empty(0, dtype=px.dtype), piece_bounds(a, b))
+        _score_rows(a, b, p, scores, np.empty(0, dtype=px.dtype), piece_bounds(longest, a.itemsize))
     return scores
 
 
@@ -221,7 +221,8 @@ def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, A
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
     a, b = as_bits(px), as_bits(py)
-    _slope_rows(a, b, p, factor, scores, *slopes, piece_bounds(a, b))
+    bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
+    _slope_rows(a, b, p, factor, scores, *slopes, bounds)
     return scores, *slopes
 
 
@@ -235,5 +236,5 @@ def order_projections(projections: Any) -> Any:
     """
     index = np.empty(projections.shape, dtype=np.int64)
     bits = as_bits(projections)
-    _order_rows(bits, index, piece_bounds(bits))
+    _order_rows(bits, index, piece_bounds(bits.shape[1], bits.itemsize))
     return index

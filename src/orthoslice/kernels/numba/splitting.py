@@ -31,11 +31,10 @@ from orthoslice.kernels.numba.sorting import (
 _INSERTED = 32
 
 
-def piece_bounds(*rows: Any) -> Any:
-    """Room for where the pieces of `rows (slices, n)` of unsigned integers begin; None if no row is split."""
-    if max(a.shape[1] for a in rows) < SHORTEST_SPLIT:
+def piece_bounds(longest: int, width: int) -> Any:
+    """Room for where the pieces of rows of keys of `width` bytes begin; None if the longest is not split."""
+    if longest < SHORTEST_SPLIT:
         return None
-    width = rows[0].itemsize
     return np.empty((1 << 8 * width - SPLIT_BITS * SPLIT_DIGITS[width // 4 - 1]) + 1, dtype=np.int64)
 
 
@@ -141,9 +140,7 @@ def _sort_pieces(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> 
 
 
 @compiled
-def order_row(
-    bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any
-) -> Any:
+def order_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any) -> Any:
     """As :func:`sort_row`, with the place every number came from; equal numbers keep their order."""
     if bounds is None or bits.size < SHORTEST_SPLIT:
         encode(bits, keys, starts)

@@ -4,8 +4,9 @@ Numbers are rounded to float32 and sorted. Short rows are sorted by their leadin
 with its index, which leaves few neighbours in disorder; those are exchanged. Only numbers that are next to each
 other there, to the accuracy of float32, are looked up in full and put in order by all their digits.
 
-Longer rows and crowded ones take a radix sort, and `room` for it. Without it a row that needs some is left, and the
-code for it is not compiled, as in :mod:`orthoslice.kernels.numba.splitting`: most clouds have no such row.
+Longer rows and crowded ones take a radix sort, and `room` for it: the `bounds` of
+:mod:`orthoslice.kernels.numba.splitting` for keys of 32 and of 64 bits. Without room a row that needs some is
+left, and the code for it is not compiled, as there: most clouds have no such row.
 
 The plain reference is that of `tied_order` in `orthoslice.orders`.
 """
@@ -197,7 +198,7 @@ def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> 
         elif room is None:
             return False
         else:
-            _sort_by_radix(values, order, room[-1])
+            _sort_by_radix(values, order, room[1])
     return _join_ties(values, rounding, order, room)
 
 
@@ -211,9 +212,7 @@ def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
 
 
 @compiled
-def _settle_close(
-    row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any, room: Any
-) -> Any:
+def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any, room: Any) -> Any:
     """Order in full what the sorted rounded numbers leave open; False where there is no room for that."""
     n, n_close = row.size, 0
     for k in range(1, n):
@@ -224,9 +223,9 @@ def _settle_close(
         first = k - 1
         while k < n and _is_close(narrow[k - 1], narrow[k], reach):
             k += 1
-        if k - first > 1 and not _are_equal(row, order, first, k):
-            if not _settle_run(row, rounding, values[first:k], order[first:k], room):
-                return False
+        is_settled = k - first == 1 or _are_equal(row, order, first, k)
+        if not (is_settled or _settle_run(row, rounding, values[first:k], order[first:k], room)):
+            return False
         k += 1
     return True
 
@@ -241,6 +240,10 @@ def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, roo
     packed, spare = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     bits = NARROW_BITS if n <= LONGEST_NARROW else WIDE_BITS
     starts = np.empty((3 if bits == NARROW_BITS else 2, 1 << bits), dtype=np.uint32)
+    if room is not None:
+        keys, spare_keys = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+        place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+        key_starts = counters(words.reshape(1, n))
     for s in range(done, rows.shape[0]):
         b, row, order = s % batch, rows[s], index[s]
         for k in range(n):
@@ -248,8 +251,7 @@ def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, roo
         if not (is_packed and _order_packed(words, packed, spare, starts, order)):
             if room is None:
                 return s
-            keys, spare_keys, place, rest, key_starts, bounds, _ = room
-            found_keys, found = order_row(words, keys, spare_keys, place, rest, key_starts, bounds)
+            found_keys, found = order_row(words, keys, spare_keys, place, rest, key_starts, room[0])
             for k in range(n):
                 words[k] = found_keys[k]
                 order[k] = found[k]
@@ -275,11 +277,5 @@ def order_with_ties(projections: Any, rounding: Any) -> Any:
     n, reach = rows.shape[1], 2.0 * rounding.max(axis=1)
     done = _order_rows(rows, rounding, reach, index, 0, None) if n <= _LONGEST_PACKED else 0
     if done < len(rows):
-        _order_rows(rows, rounding, reach, index, done, _room(n))
+        _order_rows(rows, rounding, reach, index, done, (piece_bounds(n, 4), piece_bounds(n, 8)))
     return index
-
-
-def _room(n: int) -> tuple[Any, ...]:
-    """What the radix sort of a row takes: for the order of its rounded numbers, and last for close ones in full."""
-    keys, wide = np.empty((4, n), dtype=np.uint32), np.empty((1, n), dtype=np.uint64)
-    return *keys, counters(keys), piece_bounds(keys), piece_bounds(wide)

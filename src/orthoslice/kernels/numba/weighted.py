@@ -272,7 +272,7 @@ def study_rows(px: Any, py: Any, p: float, first_x: Any, first_y: Any, batch: in
     scores, halves = np.empty(len(px)), np.empty(len(px))
     by_x, by_y = np.zeros((batch, n)), np.zeros((batch, m))
     a, b = as_bits(px), as_bits(py)
-    bounds = piece_bounds(a, b)
+    bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
     _study_rows(a, b, first_x, first_y, takes_x, float(p), scores, halves, by_x, by_y, bounds)
     return scores, halves, by_x, by_y
 
@@ -313,7 +313,7 @@ def slope_weighted(
     by_x, by_y = (np.zeros(a.shape if wanted[1] else (0, 0)) for a in (mass_x, mass_y))
     a, b = as_bits(px), as_bits(py)
     mass_a, mass_b = np.ascontiguousarray(mass_x), np.ascontiguousarray(mass_y)
-    slack, bounds = -1 if slack is None else slack, piece_bounds(a, b)
+    slack, bounds = -1 if slack is None else slack, piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
     _slope_rows(a, b, mass_a, mass_b, p, factor, slack, scores, by_px, by_py, by_x, by_y, bounds)
     return scores, (by_px, by_py), (by_x, by_y)
 
