@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import weights
+import torch
+from helpers import unit_rows, weights
 
 import orthoslice as osl
 from orthoslice import passes
@@ -274,3 +277,16 @@ def test_implementations_from_outside_go_ahead_of_the_reference(monkeypatch: pyt
         price_in_space.implementation("late", few_points)
     with pytest.raises(ValueError, match="'nobody'"):
         price_in_space.implementation("later", few_points, before="nobody")
+
+
+@pytest.mark.parametrize(("asarray", "most"), [(np.asarray, 500), (torch.as_tensor, 680)])
+def test_a_small_problem_is_not_lost_in_calls(asarray: Any, most: int, rng: np.random.Generator) -> None:
+    """Checks and choices take as long as the work on 256 points, so they are counted; the same in every run."""
+    pytest.importorskip("numba")
+    x, y = (asarray(rng.normal(size=(256, 16))) for _ in range(2))
+    theta = asarray(unit_rows(rng, 32, 16))
+    for _ in range(2):
+        # The first call compiles, and looks up what is kept.
+        with cProfile.Profile() as profile:
+            assert osl.sliced_wasserstein(x, y, directions=theta).value > 0
+    assert pstats.Stats(profile).total_calls < most  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import orthoslice as osl
 from orthoslice.arrays import lexsort_rows
 from orthoslice.cloud import make_clouds
 from orthoslice.coupling import meeting_slack, with_masses
+from orthoslice.kernels.numba.sorting import SHORTEST_SPLIT
 from orthoslice.orders import tied_order
 
 DIAGONALS = np.array([[1, 1], [1, -1], [2, 1]]) / np.sqrt([[2.0], [2.0], [5.0]])
@@ -173,6 +174,26 @@ def test_tied_order_of_batches(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(*found)
     with tied_order.using("numba"), pytest.raises(TypeError, match="float64"):
         tied_order(rows.astype(np.float32), rounding)
+
+
+def test_tied_order_goes_on_after_a_crowded_row(rng: np.random.Generator) -> None:
+    """Rows that take a radix sort come in the middle of others, at different places of the batch."""
+    rows, rounding = rng.normal(size=(5, 3, 200)), rng.random((3, 200)) * [[1e-3], [1e-9], [0.0]]
+    rows[1, 2] *= 1e-60
+    rows[3, 0] = 1 + 1e-9 * rows[3, 0]
+    found = []
+    for name in ("numba", "reference"):
+        with tied_order.using(name):
+            found.append(tied_order(rows, rounding))
+    np.testing.assert_array_equal(*found)
+
+
+def test_tied_order_of_more_close_numbers_than_fit_the_cache(rng: np.random.Generator) -> None:
+    """Rounded to float32 they are all the same, so that the sort of those in full has to be split too."""
+    rows = 1 + 1e-9 * rng.random((1, SHORTEST_SPLIT + 1))
+    with tied_order.using("numba"):
+        found = tied_order(rows, np.zeros(rows.shape[1]))
+    np.testing.assert_array_equal(found, np.argsort(rows, axis=-1, kind="stable"))
 
 
 @pytest.mark.parametrize("distance", [osl.sliced_wasserstein, osl.projected_wasserstein])

@@ -106,7 +106,7 @@ class Layout:
     def n_units(self) -> int:
         return max(1, self.n_blocks // self.unit_blocks)
 
-    @property
+    @functools.cached_property
     def longest_block(self) -> int:
         return max(run.rows for run in self.runs)
 
@@ -115,7 +115,9 @@ class Layout:
         return self._rows_before(stop_unit) - self._rows_before(first_unit)
 
     def _rows_before(self, unit: int) -> int:
-        block = self.n_blocks if unit == self.n_units else unit * self.unit_blocks
+        if unit == self.n_units:
+            return self.n_directions
+        block = unit * self.unit_blocks
         run = bisect.bisect_right(self._run_starts, block) - 1
         return self._run_rows[run] + (block - self._run_starts[run]) * self.runs[run].rows
 

@@ -173,6 +173,8 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
         clouds.append(Cloud(points, weights, largest))
     if clouds[0].dim != clouds[1].dim:
         raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
+    if clouds[0].batch == clouds[1].batch:
+        return clouds[0], clouds[1]
     try:
         shared_batch(clouds[0], clouds[1])
     except ValueError:
@@ -250,7 +252,8 @@ def _normalised(weights: Array | None) -> np.ndarray[Any, Any] | None:
 
 def shared_batch(x: Cloud, y: Cloud) -> tuple[int, ...]:
     """The leading axes of both, broadcast."""
-    return x.batch if x.batch == y.batch else np.broadcast_shapes(x.batch, y.batch)
+    a, b = x.batch, y.batch
+    return a if a == b else np.broadcast_shapes(a, b)
 
 
 def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:

@@ -299,7 +299,7 @@ def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: O
     sampler = check_directions(given.directions, x)
     count = check_n_directions(given.n_directions, sampler)
     control = check_control(given.control)
-    rtol, atol = (check_tolerance(tol, getattr(given, tol), x, y) for tol in ("rtol", "atol"))
+    rtol, atol = check_tolerance("rtol", given.rtol, x, y), check_tolerance("atol", given.atol, x, y)
     adaptive = not (rtol is None and atol is None)
     sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
     control = plan_control(control, x, y, p, score, sampler, layout)

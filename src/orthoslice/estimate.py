@@ -47,8 +47,11 @@ from orthoslice.scores import Score
 from orthoslice.stopping import stop_asked
 from orthoslice.trust import Subject, look_of
 
+# Stands for all arrays in host memory, to those who only ask where to put something.
+_ON_HOST = np.zeros(1)
+
 # The key where directions are given.
-_UNUSED = Stream.from_seed(0, np.zeros(1))
+_UNUSED = Stream.from_seed(0, _ON_HOST)
 
 
 class _Call(NamedTuple):
@@ -71,7 +74,7 @@ def _make_call(request: Request, x: Cloud, y: Cloud, rng: RNG) -> _Call:
     theta = request.sampler.theta if isinstance(request.sampler, Given) else None
     like = x.points
     if is_bridged(like):
-        like, theta = to_numpy(like), None if theta is None else to_numpy(theta)
+        like, theta = _ON_HOST, None if theta is None else to_numpy(theta)
     stream, seed = stream_for(request, rng, like, is_traced(*inputs))
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
@@ -141,7 +144,7 @@ def make_estimate(
     request: Request, value: Array, found: dict[str, Array], subject: Subject, seed: int | None, scale: float
 ) -> Estimate:
     """The estimate, from what :func:`_run` found; the clouds were divided by `scale`."""
-    scores, unit, variance = (found.get(name) for name in ("scores", "exponent", "variance"))
+    scores, unit, variance = found["scores"], found.get("exponent"), found.get("variance")
     raw = found.get("raw", scores)
     layout = _layout_of_scored(request.layout, scores)
     if unit is not None:
@@ -174,7 +177,7 @@ def make_estimate(
 
 def subject_of(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
-    return Subject(request.score, x, y, request.p, is_basis, tuple(look_of(c.points) for c in (x, y)))
+    return Subject(request.score, x, y, request.p, is_basis, (look_of(x.points), look_of(y.points)))
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:

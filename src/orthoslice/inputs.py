@@ -47,6 +47,8 @@ def match_frames(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Any, A
 
 def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     """An array of a supported library; lists and data frames become NumPy, or what `like` is."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` must not be a masked array; drop or fill the masked entries first.")
     if library(value) is not None:
@@ -100,9 +102,9 @@ def check_same_library(named: dict[str, Array]) -> None:
     if len(set(kinds.values())) > 1:
         found = ", ".join(f"`{name}` of {kind}" for name, kind in kinds.items())
         raise TypeError(f"All arrays must come from one library; got {found}.")
-    places = {name: str(device(a)) for name, a in named.items() if device(a) is not None}
-    if len(set(places.values())) > 1:
-        found = ", ".join(f"`{name}` on {place}" for name, place in places.items())
+    places = {name: device(array) for name, array in named.items()}
+    if len(set(places.values()) - {None}) > 1:
+        found = ", ".join(f"`{name}` on {place}" for name, place in places.items() if place is not None)
         raise ValueError(f"All arrays must be on one device; got {found}.")
 
 
@@ -156,8 +158,7 @@ def _common_dtype(xp: Namespace, *dtypes: DType) -> DType:
 
 def exact_dtype(x: Array, y: Array) -> DType:
     """The floating type of clouds `x` and `y`: as :func:`common_dtype`, but one that holds integers exactly."""
-    wanted = (exact_floating(name, array) for name, array in (("x", x), ("y", y)))
-    return _common_dtype(namespace(x), *wanted)
+    return _common_dtype(namespace(x), exact_floating("x", x), exact_floating("y", y))
 
 
 def widest_float(*dtypes: DType) -> DType:
@@ -166,10 +167,10 @@ def widest_float(*dtypes: DType) -> DType:
 
 
 def as_floating(name: str, array: Array, dtype: DType) -> Array:
-    xp = namespace(array)
-    _check_numeric(name, xp, array)
     if array.dtype == dtype:
         return array
+    xp = namespace(array)
+    _check_numeric(name, xp, array)
     floating = xp.astype(array, dtype)
     if is_readable(array) or _kind(xp, array.dtype) != "integral":
         return floating
@@ -183,9 +184,9 @@ def as_floating(name: str, array: Array, dtype: DType) -> Array:
 def exact_floating(name: str, array: Array) -> DType:
     """The floating type that an array asks for: its own, or for integers one that holds them exactly."""
     xp = namespace(array)
-    _check_numeric(name, xp, array)
     if _is_floating(xp, array):
         return array.dtype
+    _check_numeric(name, xp, array)
     default = default_float(xp)
     if _kind(xp, array.dtype) == "bool" or not is_readable(array) or 0 in array.shape:
         return default

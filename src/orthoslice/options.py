@@ -56,18 +56,20 @@ def check_directions(directions: Any, x: Cloud) -> Sampler:
     """The sampler that `directions` stands for."""
     if isinstance(directions, Given):
         directions = directions.theta
-    if isinstance(directions, Sampler):
-        return directions
-    if isinstance(directions, str):
-        if directions not in NAMED:
-            raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
-        return NAMED[directions]
-    if directions is None or isinstance(directions, type):
-        raise TypeError(
-            "`directions` must be a name, a sampler such as `osl.directions.Orthogonal()`, or an array "
-            f"(slices, dim); got {directions!r}."
-        )
-    like = x.points if library(directions) is None else None
+    like = None
+    if library(directions) is None:
+        if isinstance(directions, Sampler):
+            return directions
+        if isinstance(directions, str):
+            if directions not in NAMED:
+                raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
+            return NAMED[directions]
+        if directions is None or isinstance(directions, type):
+            raise TypeError(
+                "`directions` must be a name, a sampler such as `osl.directions.Orthogonal()`, or an array "
+                f"(slices, dim); got {directions!r}."
+            )
+        like = x.points
     theta = as_array("directions", directions, like=like)
     if getattr(theta, "requires_grad", False):
         raise ValueError("`directions` have no gradient here; pass `directions.detach()`.")
@@ -186,13 +188,15 @@ def check_direction(direction: Any, x: Cloud) -> Array:
 
 def check_control(control: Any) -> Control | Literal["auto"] | None:
     """The control variate asked for, None for none, or "auto" where the library shall choose."""
-    if control is None or isinstance(control, Control):
-        return control
+    if control is None:
+        return None
     if isinstance(control, str):
         if control == "auto":
             return "auto"
         if control in NAMED_CONTROLS:
             return NAMED_CONTROLS[control]
+    elif isinstance(control, Control):
+        return control
     raise ValueError(
         f"`control` must be 'auto', None or a control variate: one of {sorted(NAMED_CONTROLS)}, or an "
         f"`osl.control.Control` of your own; got {control!r}."

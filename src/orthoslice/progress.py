@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
+Advance: TypeAlias = Callable[[int], None]
+
+_NO_BAR: AbstractContextManager[Advance] = contextlib.nullcontext(lambda done: None)
+
+
+def progress_bar(what: str, total: int, show: bool) -> AbstractContextManager[Advance]:
+    """A function to call with how many more of `total` are done; it draws a bar if it is to be shown."""
+    return _bar(what, total) if show else _NO_BAR
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
-    """A function to call with how many more of `total` are done; it draws a bar if it is to be shown."""
-    if not show:
-        yield lambda done: None
-        return
+def _bar(what: str, total: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import Progress
 

@@ -460,6 +460,7 @@ def test_warmup_compiles_what_a_comparison_needs(run):
         x, y = (draw.normal(size=(n, 5)).astype(dtype) for n in (150, 130))
         osl.compare(x, y, rng=0, n_permutations=19)
         osl.compare(np.tile(x, 4)[:, ::-1], np.tile(y, 4), rng=0, n_permutations=19)
+        osl.projected_wasserstein(*(draw.normal(size=(n, 2)).astype(dtype) for n in (5000, 4500)), rng=0)
     assert len(before) > 20
     assert compiled() == before
 

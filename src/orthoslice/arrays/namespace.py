@@ -79,8 +79,11 @@ def is_readable(array: Array) -> bool:
 
 def device(array: Array) -> Any:
     """Where the array lives; None for a tracer, whose place is decided later."""
-    if library(array) == "numpy":
+    kind = library(array)
+    if kind == "numpy":
         return "cpu"
+    if kind == "torch":
+        return array.device
     return None if is_traced(array) else compat.device(array)
 
 
@@ -98,13 +101,14 @@ def is_bridged(array: Array) -> bool:
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """A NumPy view or copy of a concrete array, detached from any gradient tape."""
-    if library(array) == "torch":
+    kind = library(array)
+    if kind == "torch":
         refuse_transformed(array)
         # NumPy knows no views that stand for minus what is in memory, as `z.conj().imag` is.
         return np.asarray(array.detach().cpu().resolve_neg())
-    if library(array) == "cupy":
+    if kind == "cupy":
         return np.asarray(array.get())
-    if library(array) == "array_api_strict":
+    if kind == "array_api_strict":
         return np.from_dlpack(array)
     return np.asarray(array)
 
@@ -160,9 +164,10 @@ def default_float(xp: Namespace) -> DType:
 
 def detach(array: Array) -> Array:
     """The same values without a gradient tape."""
-    if library(array) == "torch":
+    kind = library(array)
+    if kind == "torch":
         return array.detach()
-    if library(array) == "jax":
+    if kind == "jax":
         return sys.modules["jax"].lax.stop_gradient(array)
     return array
 

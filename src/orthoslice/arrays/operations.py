@@ -96,7 +96,7 @@ class Operation:
             self._forced = before
 
     def __call__(self, *args: Any) -> Any:
-        return self.chosen(*args)(*args)
+        return self._choose(args).run(*args)
 
     def chosen(self, *args: Any) -> Callable[..., Any]:
         """What would run for these arguments; for callers that repeat themselves."""

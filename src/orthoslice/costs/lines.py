@@ -78,7 +78,7 @@ For clouds without weights. The projections may be overwritten.
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     from orthoslice.kernels.numba.sliced import score_projections
 
-    flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
+    flat_x, flat_y = px.reshape(-1, px.shape[-1]), py.reshape(-1, py.shape[-1])
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 

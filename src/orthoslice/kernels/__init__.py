@@ -35,10 +35,11 @@ def numba_refusal() -> str | None:
 
 def rows_refusal(*arrays: Any) -> str | None:
     """Why kernels for rows of NumPy arrays cannot take these, or None if they can."""
-    if not all(isinstance(a, np.ndarray) for a in arrays):
-        return "it takes NumPy arrays"
-    if len({a.shape[:-1] for a in arrays}) > 1:
-        return "it takes rows that need no broadcasting"
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            return "it takes NumPy arrays"
+        if array.shape[:-1] != arrays[0].shape[:-1]:
+            return "it takes rows that need no broadcasting"
     return numba_refusal()
 
 

@@ -33,7 +33,7 @@ def compiled(function: Function) -> Function:
     except ImportError:
         return function
     try:
-        kernel: Function = njit(nogil=True, cache=True)(function)
+        kernel: Function = njit(nogil=True, cache=True, no_cfunc_wrapper=True)(function)
     except RuntimeError:
         # numba finds no directory it may write its cache to (a read-only or zipped install).
         uncached: Function = njit(nogil=True)(function)

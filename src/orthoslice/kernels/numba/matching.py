@@ -64,10 +64,14 @@ def halve_places(keys: Any, order: Any) -> None:
         for group in range(1 << level):
             first, stop = group_start(n, level, group), group_start(n, level, group + 1)
             _select(keys[level], order, first, stop, group_start(n, level + 1, 2 * group + 1))
+    owner, following = np.empty(n, dtype=np.int64), np.empty(1 << levels, dtype=np.int64)
     for group in range(1 << levels):
-        first, stop = group_start(n, levels, group), group_start(n, levels, group + 1)
-        if stop - first > 1:
-            order[first:stop] = np.sort(order[first:stop])
+        following[group] = group_start(n, levels, group)
+        for k in range(following[group], group_start(n, levels, group + 1)):
+            owner[order[k]] = group
+    for place in range(n):
+        order[following[owner[place]]] = place
+        following[owner[place]] += 1
 
 
 @compiled
@@ -166,7 +170,9 @@ def _assign(
         if column[i] != -1:
             u[i] = costs[i, column[i]] - v[column[i]]
         else:
-            u[i] = (costs[i, :size] - v[:size]).min()
+            u[i] = np.inf
+            for j in range(size):
+                u[i] = min(u[i], costs[i, j] - v[j])
     for start in range(size):
         if column[start] != -1:
             continue

@@ -8,11 +8,15 @@ import numpy as np
 
 from orthoslice.kernels.numba._compile import compiled
 
+# Typed here: numbers in the code are types of their own, for each of which `_mix` would be compiled again.
+_TURN_13, _TURN_15, _TURN_26, _TURN_6 = np.uint32(13), np.uint32(15), np.uint32(26), np.uint32(6)
+_TURN_17, _TURN_29, _TURN_16, _TURN_24 = np.uint32(17), np.uint32(29), np.uint32(16), np.uint32(24)
+
 
 @compiled
 def _mix(x0: Any, x1: Any, turn: Any) -> Any:
     x0 = np.uint32(x0 + x1)
-    turned = np.uint32((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn)))
+    turned = np.uint32((x1 << turn) | (x1 >> np.uint32(np.uint32(32) - turn)))
     return x0, np.uint32(turned ^ x0)
 
 
@@ -23,30 +27,30 @@ def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
     Written out: with a loop over rounds, loops around it would not be vector code.
     """
     x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
     x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(1))
-    x0, x1 = _mix(x0, x1, 17)
-    x0, x1 = _mix(x0, x1, 29)
-    x0, x1 = _mix(x0, x1, 16)
-    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = _mix(x0, x1, _TURN_17)
+    x0, x1 = _mix(x0, x1, _TURN_29)
+    x0, x1 = _mix(x0, x1, _TURN_16)
+    x0, x1 = _mix(x0, x1, _TURN_24)
     x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(2))
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
     x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1 + np.uint32(3))
-    x0, x1 = _mix(x0, x1, 17)
-    x0, x1 = _mix(x0, x1, 29)
-    x0, x1 = _mix(x0, x1, 16)
-    x0, x1 = _mix(x0, x1, 24)
+    x0, x1 = _mix(x0, x1, _TURN_17)
+    x0, x1 = _mix(x0, x1, _TURN_29)
+    x0, x1 = _mix(x0, x1, _TURN_16)
+    x0, x1 = _mix(x0, x1, _TURN_24)
     x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
-    x0, x1 = _mix(x0, x1, 13)
-    x0, x1 = _mix(x0, x1, 15)
-    x0, x1 = _mix(x0, x1, 26)
-    x0, x1 = _mix(x0, x1, 6)
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 

@@ -15,19 +15,17 @@ from orthoslice.kernels import LONGEST_SIMD
 from orthoslice.kernels.numba._compile import compiled, summing
 from orthoslice.kernels.numba.labels import space_cost
 from orthoslice.kernels.numba.sliced import as_bits, cost_row
-from orthoslice.kernels.numba.sorting import counters, decode
-from orthoslice.kernels.numba.splitting import sort_row
+from orthoslice.kernels.numba.sorting import counters
+from orthoslice.kernels.numba.splitting import piece_bounds, sort_row
 
 
 @compiled
-def _sort_rows(rows: Any, bits: Any) -> None:
+def _sort_rows(rows: Any, bits: Any, bounds: Any) -> None:
     """Sort every row of `rows (slices, n)` in place; `bits` are the same rows as unsigned integers, copied."""
     starts = counters(bits)
     keys, spare = np.empty(bits.shape[1], dtype=bits.dtype), np.empty(bits.shape[1], dtype=bits.dtype)
     for s in range(rows.shape[0]):
-        ordered = sort_row(bits[s], keys, spare, starts)
-        decode(ordered)
-        rows[s, :] = ordered.view(rows.dtype)
+        rows[s, :] = sort_row(bits[s], keys, spare, starts, bounds).view(rows.dtype)
 
 
 @compiled
@@ -95,7 +93,7 @@ def sort_in_segments(rows: Any, starts: Any) -> None:
         if stop - first <= LONGEST_SIMD:
             segment.sort(axis=-1)
         else:
-            _sort_rows(segment, as_bits(segment.copy()))
+            _sort_rows(segment, as_bits(segment.copy()), piece_bounds(stop - first, rows.itemsize))
 
 
 def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:

@@ -12,8 +12,8 @@ import numpy as np
 
 from orthoslice.kernels import LONGEST_SIMD
 from orthoslice.kernels.numba._compile import compiled, summing
-from orthoslice.kernels.numba.sorting import LANES, counters, decode, sort_columns
-from orthoslice.kernels.numba.splitting import order_row, sort_row
+from orthoslice.kernels.numba.sorting import LANES, counters, sort_columns
+from orthoslice.kernels.numba.splitting import order_row, piece_bounds, sort_row
 
 # So many rows cost a radix sort as much as a network takes for all LANES columns. Measured on Zen 4.
 _FEWEST_LANES = 32
@@ -114,34 +114,22 @@ def cost_row(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _sorted_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
-    ordered = sort_row(bits, keys, spare, starts)
-    decode(ordered)
-    return ordered
-
-
-@compiled
-def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any) -> None:
+def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, bounds: Any) -> None:
     """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, given as bits."""
     n, m = a.shape[1], b.shape[1]
     starts_a, starts_b = counters(a), counters(b)
     work_a, spare_a = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     work_b, spare_b = np.empty(m, dtype=b.dtype), np.empty(m, dtype=b.dtype)
     for s in range(a.shape[0]):
-        row_a = _sorted_row(a[s], work_a, spare_a, starts_a).view(floats.dtype)
-        row_b = _sorted_row(b[s], work_b, spare_b, starts_b).view(floats.dtype)
+        row_a = sort_row(a[s], work_a, spare_a, starts_a, bounds).view(floats.dtype)
+        row_b = sort_row(b[s], work_b, spare_b, starts_b, bounds).view(floats.dtype)
         scores[s] = cost_row(row_a, row_b, p)
 
 
 @compiled
-def ordered_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
-    ordered, places = order_row(bits, keys, spare, index, spare_index, starts)
-    decode(ordered)
-    return ordered, places
-
-
-@compiled
-def _slope_rows(a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any) -> None:
+def _slope_rows(
+    a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any, bounds: Any
+) -> None:
     """As `_score_rows`, and the derivatives of `factor * score` by every projection."""
     n, m = a.shape[1], b.shape[1]
     starts_a, starts_b = counters(a), counters(b)
@@ -151,8 +139,8 @@ def _slope_rows(a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any,
     place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
     unit = 1.0 / np.float64(n) / np.float64(m)
     for s in range(a.shape[0]):
-        keys_a, at_a = ordered_row(a[s], work_a, spare_a, place_a, rest_a, starts_a)
-        keys_b, at_b = ordered_row(b[s], work_b, spare_b, place_b, rest_b, starts_b)
+        keys_a, at_a = order_row(a[s], work_a, spare_a, place_a, rest_a, starts_a, bounds)
+        keys_b, at_b = order_row(b[s], work_b, spare_b, place_b, rest_b, starts_b, bounds)
         row_a, row_b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
         slopes_a[s, :] = 0.0
         slopes_b[s, :] = 0.0
@@ -174,13 +162,13 @@ def _slope_rows(a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any,
 
 
 @compiled
-def _order_rows(a: Any, index: Any) -> None:
+def _order_rows(a: Any, index: Any, bounds: Any) -> None:
     n = a.shape[1]
     starts = counters(a)
     keys, spare = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
     place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     for s in range(a.shape[0]):
-        _, found = ordered_row(a[s], keys, spare, place, rest, starts)
+        _, found = order_row(a[s], keys, spare, place, rest, starts, bounds)
         for k in range(n):
             index[s, k] = found[k]
 
@@ -205,7 +193,8 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
         py.sort(axis=-1)
         _cost_rows(px, py, p, scores)
     else:
-        _score_rows(as_bits(px), as_bits(py), p, scores, np.empty(0, dtype=px.dtype))
+        a, b = as_bits(px), as_bits(py)
+        _score_rows(a, b, p, scores, np.empty(0, dtype=px.dtype), piece_bounds(longest, a.itemsize))
     return scores
 
 
@@ -231,7 +220,9 @@ def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, A
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
-    _slope_rows(as_bits(px), as_bits(py), p, factor, scores, *slopes)
+    a, b = as_bits(px), as_bits(py)
+    bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
+    _slope_rows(a, b, p, factor, scores, *slopes, bounds)
     return scores, *slopes
 
 
@@ -244,5 +235,6 @@ def order_projections(projections: Any) -> Any:
     [[1, 3, 0, 2]]
     """
     index = np.empty(projections.shape, dtype=np.int64)
-    _order_rows(as_bits(projections), index)
+    bits = as_bits(projections)
+    _order_rows(bits, index, piece_bounds(bits.shape[1], bits.itemsize))
     return index

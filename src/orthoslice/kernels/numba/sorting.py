@@ -20,6 +20,9 @@ WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
 LONGEST_NARROW = 640
 SHORTEST_SPLIT = 1 << 18
 
+SPLIT_DIGITS = (2, 5)
+"""Digits of SPLIT_BITS, of keys of 32 and of 64 bits, that are left to sort within a piece."""
+
 LANES = 64
 """Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
 
@@ -66,7 +69,7 @@ def counters(rows: Any) -> Any:
     """
     words = rows.itemsize // 4
     if rows.shape[1] >= SHORTEST_SPLIT:
-        return np.empty((2 if words == 1 else 5, 1 << SPLIT_BITS), dtype=np.uint32)
+        return np.empty((SPLIT_DIGITS[words - 1], 1 << SPLIT_BITS), dtype=np.uint32)
     if rows.shape[1] <= LONGEST_NARROW * words:
         return np.empty((4 * words, 1 << NARROW_BITS), dtype=np.uint32)
     return np.empty((3 * words, 1 << WIDE_BITS), dtype=np.uint32)

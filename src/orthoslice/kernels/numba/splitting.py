@@ -3,6 +3,9 @@
 A radix sort of a long row scatters through memory once a digit. Here only the first pass does, into few places
 at a time, since the leading bits of a number are its sign, its size and little more; every other pass stays
 within a piece. Where all numbers are of one size there is one piece, and nothing is gained or lost.
+
+Short rows go through the same functions without `bounds`. None is a type to the compiler, which leaves out what
+it cannot lead to: the code for long rows is compiled for those who have some.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.sorting import (
     SHORTEST_SPLIT,
     SPLIT_BITS,
+    SPLIT_DIGITS,
     add_up,
     as_key,
+    decode,
     encode,
     sort_indexed,
     sort_keys,
@@ -26,11 +31,18 @@ from orthoslice.kernels.numba.sorting import (
 _INSERTED = 32
 
 
+def piece_bounds(longest: int, width: int) -> Any:
+    """Room for where the pieces of rows of keys of `width` bytes begin; None if the longest is not split."""
+    if longest < SHORTEST_SPLIT:
+        return None
+    return np.empty((1 << 8 * width - SPLIT_BITS * SPLIT_DIGITS[width // 4 - 1]) + 1, dtype=np.int64)
+
+
 @compiled
-def _piece_starts(bits: Any, shift: Any) -> Any:
+def _find_pieces(bits: Any, shift: Any, bounds: Any) -> None:
     """Where the keys of each leading digit begin, and the end of the last."""
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
-    buckets = 1 << (8 * bits.itemsize - np.int64(shift))
+    buckets = bounds.size - 1
     # Four tables: neighbours are often of one size, and a counter must not wait for itself.
     counts = np.zeros((4, buckets), dtype=np.uint32)
     whole = bits.size - bits.size % 4
@@ -41,13 +53,11 @@ def _piece_starts(bits: Any, shift: Any) -> Any:
         counts[3, as_key(bits[k + 3], top) >> shift] += 1
     for k in range(whole, bits.size):
         counts[0, as_key(bits[k], top) >> shift] += 1
-    starts = np.empty(buckets + 1, dtype=np.int64)
     total = np.int64(0)
     for digit in range(buckets):
-        starts[digit] = total
+        bounds[digit] = total
         total += counts[0, digit] + counts[1, digit] + counts[2, digit] + counts[3, digit]
-    starts[buckets] = total
-    return starts
+    bounds[buckets] = total
 
 
 @compiled
@@ -92,15 +102,26 @@ def _insert_indexed(keys: Any, index: Any, out: Any, out_index: Any) -> None:
 
 
 @compiled
-def sort_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
-    """Encode a row of any length and sort it; returns whichever of the two arrays holds the keys in the end."""
-    if bits.size < SHORTEST_SPLIT:
+def sort_row(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> Any:
+    """Sort the numbers of a row whose bits are given; returns whichever of `keys` and `spare` holds their bits.
+
+    `starts` come from :func:`counters`, `bounds` from :func:`piece_bounds`.
+    """
+    if bounds is None or bits.size < SHORTEST_SPLIT:
         encode(bits, keys, starts)
-        return sort_keys(keys, spare, starts)
+        ordered = sort_keys(keys, spare, starts)
+    else:
+        ordered = _sort_pieces(bits, keys, spare, starts, bounds)
+    decode(ordered)
+    return ordered
+
+
+@compiled
+def _sort_pieces(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> Any:
     digits = starts.shape[0]
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     shift = bits.dtype.type(SPLIT_BITS * digits)
-    bounds = _piece_starts(bits, shift)
+    _find_pieces(bits, shift, bounds)
     place = bounds.copy()
     for k in range(bits.size):
         key = as_key(bits[k], top)
@@ -119,17 +140,27 @@ def sort_row(bits: Any, keys: Any, spare: Any, starts: Any) -> Any:
 
 
 @compiled
-def order_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
-    """As :func:`sort_row`, with the place every key came from; equal keys keep their order."""
-    if bits.size < SHORTEST_SPLIT:
+def order_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any) -> Any:
+    """As :func:`sort_row`, with the place every number came from; equal numbers keep their order."""
+    if bounds is None or bits.size < SHORTEST_SPLIT:
         encode(bits, keys, starts)
         for k in range(index.size):
             index[k] = k
-        return sort_indexed(keys, spare, index, spare_index, starts)
+        ordered, places = sort_indexed(keys, spare, index, spare_index, starts)
+    else:
+        ordered, places = _order_pieces(bits, keys, spare, index, spare_index, starts, bounds)
+    decode(ordered)
+    return ordered, places
+
+
+@compiled
+def _order_pieces(
+    bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any
+) -> Any:
     digits = starts.shape[0]
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     shift = bits.dtype.type(SPLIT_BITS * digits)
-    bounds = _piece_starts(bits, shift)
+    _find_pieces(bits, shift, bounds)
     place = bounds.copy()
     for k in range(bits.size):
         key = as_key(bits[k], top)

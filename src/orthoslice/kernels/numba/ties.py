@@ -4,6 +4,10 @@ Numbers are rounded to float32 and sorted. Short rows are sorted by their leadin
 with its index, which leaves few neighbours in disorder; those are exchanged. Only numbers that are next to each
 other there, to the accuracy of float32, are looked up in full and put in order by all their digits.
 
+Longer rows and crowded ones take a radix sort, and `room` for it: the `bounds` of
+:mod:`orthoslice.kernels.numba.splitting` for keys of 32 and of 64 bits. Without room a row that needs some is
+left, and the code for it is not compiled, as there: most clouds have no such row.
+
 The plain reference is that of `tied_order` in `orthoslice.orders`.
 """
 
@@ -14,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels.numba._compile import compiled
-from orthoslice.kernels.numba.sliced import ordered_row
 from orthoslice.kernels.numba.sorting import (
     LONGEST_NARROW,
     NARROW_BITS,
@@ -24,7 +27,7 @@ from orthoslice.kernels.numba.sorting import (
     counters,
     sort_packed,
 )
-from orthoslice.kernels.numba.splitting import order_row
+from orthoslice.kernels.numba.splitting import order_row, piece_bounds
 
 # Up to this length the leading 22 or 24 bits of a float32 (sign, exponent, half of the fraction) tell most
 # neighbours apart, and a pass more costs more than the exchanges. Measured on Zen 4.
@@ -120,13 +123,13 @@ def _insert(values: Any, order: Any) -> None:
 
 
 @compiled
-def _sort_by_radix(values: Any, order: Any) -> None:
+def _sort_by_radix(values: Any, order: Any, bounds: Any) -> None:
     """The same for many numbers."""
     n = values.size
     bits = values.copy().view(np.uint64)
     keys, spare = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
-    _, found = order_row(bits, keys, spare, place, rest, counters(bits.reshape(1, n)))
+    _, found = order_row(bits, keys, spare, place, rest, counters(bits.reshape(1, n)), bounds)
     before_values, before_order = values.copy(), order.copy()
     for k in range(n):
         values[k] = before_values[found[k]]
@@ -134,8 +137,32 @@ def _sort_by_radix(values: Any, order: Any) -> None:
 
 
 @compiled
-def _join_ties(values: Any, rounding: Any, order: Any) -> None:
-    """Put the indices of sorted numbers in order where rounding may have separated or exchanged equals."""
+def _sort_indices(order: Any) -> None:
+    """Sort many indices, by as many digits as the largest has."""
+    n, largest, digits = order.size, 0, 1
+    for k in range(n):
+        largest = max(largest, order[k])
+    while largest >> (NARROW_BITS * digits) > 0:
+        digits += 1
+    starts = np.zeros((digits, 1 << NARROW_BITS), dtype=np.uint32)
+    packed, spare = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
+    mask, shift = (1 << NARROW_BITS) - 1, np.uint64(64 - NARROW_BITS * digits)
+    for k in range(n):
+        packed[k] = np.uint64(order[k]) << shift
+        for d in range(digits):
+            starts[d, (order[k] >> (NARROW_BITS * d)) & mask] += 1
+    add_up(starts)
+    ordered = sort_packed(packed, spare, starts)
+    for k in range(n):
+        order[k] = np.int64(ordered[k] >> shift)
+
+
+@compiled
+def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
+    """Put the indices of sorted numbers in order where rounding may have separated or exchanged equals.
+
+    Overwrites the numbers; False where there is no room to sort so many.
+    """
     n, k = values.size, 1
     while k < n:
         first, equal = k - 1, True
@@ -143,22 +170,36 @@ def _join_ties(values: Any, rounding: Any, order: Any) -> None:
             equal = equal and values[k] == values[k - 1]
             k += 1
         if not equal:
-            order[first:k] = np.sort(order[first:k])
+            if k - first <= _LONGEST_INSERTED:
+                for j in range(first, k):
+                    values[j] = order[j]
+                _insert(values[first:k], order[first:k])
+            elif room is None:
+                return False
+            else:
+                _sort_indices(order[first:k])
         k += 1
+    return True
 
 
 @compiled
-def _settle_run(row: Any, rounding: Any, values: Any, order: Any) -> None:
-    """Order numbers of a row that are close to each other; their indices are in order where they are equal."""
+def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> Any:
+    """Order numbers of a row that are close to each other; their indices are in order where they are equal.
+
+    False where there is no room to sort so many.
+    """
     in_order = True
     for k in range(order.size):
         values[k] = row[order[k]]
         in_order = in_order and (k == 0 or values[k - 1] <= values[k])
-    if order.size <= _LONGEST_INSERTED:
-        _insert(values, order)
-    elif not in_order:
-        _sort_by_radix(values, order)
-    _join_ties(values, rounding, order)
+    if not in_order:
+        if order.size <= _LONGEST_INSERTED:
+            _insert(values, order)
+        elif room is None:
+            return False
+        else:
+            _sort_by_radix(values, order, room[1])
+    return _join_ties(values, rounding, order, room)
 
 
 @compiled
@@ -171,8 +212,8 @@ def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
 
 
 @compiled
-def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any) -> None:
-    """Order in full what the sorted rounded numbers leave open."""
+def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any, room: Any) -> Any:
+    """Order in full what the sorted rounded numbers leave open; False where there is no room for that."""
     n, n_close = row.size, 0
     for k in range(1, n):
         # Added, not branched on: this is vector code, and in most short rows nothing is close.
@@ -182,36 +223,41 @@ def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any,
         first = k - 1
         while k < n and _is_close(narrow[k - 1], narrow[k], reach):
             k += 1
-        if k - first > 1 and not _are_equal(row, order, first, k):
-            _settle_run(row, rounding, values[first:k], order[first:k])
+        is_settled = k - first == 1 or _are_equal(row, order, first, k)
+        if not (is_settled or _settle_run(row, rounding, values[first:k], order[first:k], room)):
+            return False
         k += 1
+    return True
 
 
 @compiled
-def _order_rows(rows: Any, rounding: Any, index: Any) -> None:
+def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, room: Any) -> Any:
+    """Order rows from `done` on up to the first that takes room which is not there; how many are done then."""
     n, batch = rows.shape[1], rounding.shape[0]
     narrow, values = np.empty(n, dtype=np.float32), np.empty(n)
     words = narrow.view(np.uint32)
     is_packed = n <= _LONGEST_PACKED
-    keys, spare = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
-    place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
-    starts = counters(words.reshape(1, n))
-    packed, spare_packed = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
+    packed, spare = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
     bits = NARROW_BITS if n <= LONGEST_NARROW else WIDE_BITS
-    starts_packed = np.empty((3 if bits == NARROW_BITS else 2, 1 << bits), dtype=np.uint32)
-    reach = np.empty(batch)
-    for b in range(batch):
-        reach[b] = 2.0 * rounding[b].max()
-    for s in range(rows.shape[0]):
+    starts = np.empty((3 if bits == NARROW_BITS else 2, 1 << bits), dtype=np.uint32)
+    if room is not None:
+        keys, spare_keys = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+        place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+        key_starts = counters(words.reshape(1, n))
+    for s in range(done, rows.shape[0]):
         b, row, order = s % batch, rows[s], index[s]
         for k in range(n):
             narrow[k] = row[k]
-        if not (is_packed and _order_packed(words, packed, spare_packed, starts_packed, order)):
-            found_keys, found = ordered_row(words, keys, spare, place, rest, starts)
+        if not (is_packed and _order_packed(words, packed, spare, starts, order)):
+            if room is None:
+                return s
+            found_keys, found = order_row(words, keys, spare_keys, place, rest, key_starts, room[0])
             for k in range(n):
                 words[k] = found_keys[k]
                 order[k] = found[k]
-        _settle_close(row, narrow, rounding[b], reach[b], values, order)
+        if not _settle_close(row, narrow, rounding[b], reach[b], values, order, room):
+            return s
+    return rows.shape[0]
 
 
 def order_with_ties(projections: Any, rounding: Any) -> Any:
@@ -227,5 +273,9 @@ def order_with_ties(projections: Any, rounding: Any) -> Any:
     ([[1, 3, 2, 0]], [[1, 3, 0, 2]])
     """
     index = np.empty(projections.shape, dtype=np.int64)
-    _order_rows(np.ascontiguousarray(projections), np.ascontiguousarray(rounding), index)
+    rows, rounding = np.ascontiguousarray(projections), np.ascontiguousarray(rounding)
+    n, reach = rows.shape[1], 2.0 * rounding.max(axis=1)
+    done = _order_rows(rows, rounding, reach, index, 0, None) if n <= _LONGEST_PACKED else 0
+    if done < len(rows):
+        _order_rows(rows, rounding, reach, index, done, (piece_bounds(n, 4), piece_bounds(n, 8)))
     return index

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from orthoslice.kernels.numba._compile import compiled
-from orthoslice.kernels.numba.sliced import as_bits, cost_row, line_cost, line_slope, ordered_row
+from orthoslice.kernels.numba.sliced import as_bits, cost_row, line_cost, line_slope
 from orthoslice.kernels.numba.sorting import counters
+from orthoslice.kernels.numba.splitting import order_row, piece_bounds
 
 _UNIT = 2.0**-62
 
@@ -143,6 +144,7 @@ def _slope_rows(
     slopes_b: Any,
     potentials_a: Any,
     potentials_b: Any,
+    bounds: Any,
 ) -> None:
     """Costs of rows given as bits, in the floating type of the slopes; what has no rows is not wanted."""
     n, m, batch = bits_a.shape[1], bits_b.shape[1], mass_a.shape[0]
@@ -154,8 +156,8 @@ def _slope_rows(
     ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
     takes_a, ends = np.empty(n + m, dtype=np.bool_), np.empty(n + m, dtype=np.int64)
     for s in range(bits_a.shape[0]):
-        keys_a, at_a = ordered_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a)
-        keys_b, at_b = ordered_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b)
+        keys_a, at_a = order_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a, bounds)
+        keys_b, at_b = order_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b, bounds)
         a, b = keys_a.view(slopes_a.dtype), keys_b.view(slopes_b.dtype)
         _add_up(mass_a[s % batch], at_a, ends_a)
         _add_up(mass_b[s % batch], at_b, ends_b)
@@ -215,6 +217,7 @@ def _study_rows(
     halves: Any,
     potentials_a: Any,
     potentials_b: Any,
+    bounds: Any,
 ) -> None:
     n, m, batch = bits_a.shape[1], bits_b.shape[1], potentials_a.shape[0]
     starts_a, starts_b = counters(bits_a), counters(bits_b)
@@ -225,8 +228,8 @@ def _study_rows(
     # One place more: the last point is written to both halves, and counts in one.
     a1, a2, b1, b2 = np.empty(n + 1), np.empty(n + 1), np.empty(m + 1), np.empty(m + 1)
     for s in range(bits_a.shape[0]):
-        keys_a, at_a = ordered_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a)
-        keys_b, at_b = ordered_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b)
+        keys_a, at_a = order_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a, bounds)
+        keys_b, at_b = order_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b, bounds)
         a, b = keys_a.view(np.float64), keys_b.view(np.float64)
         scores[s] = cost_row(a, b, p)
         _add_potentials(a, at_a, b, at_b, takes_a, p, 1.0, potentials_a[s % batch], potentials_b[s % batch])
@@ -268,7 +271,9 @@ def study_rows(px: Any, py: Any, p: float, first_x: Any, first_y: Any, batch: in
     takes_x = np.argsort(ends, kind="stable") < n
     scores, halves = np.empty(len(px)), np.empty(len(px))
     by_x, by_y = np.zeros((batch, n)), np.zeros((batch, m))
-    _study_rows(as_bits(px), as_bits(py), first_x, first_y, takes_x, float(p), scores, halves, by_x, by_y)
+    a, b = as_bits(px), as_bits(py)
+    bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
+    _study_rows(a, b, first_x, first_y, takes_x, float(p), scores, halves, by_x, by_y, bounds)
     return scores, halves, by_x, by_y
 
 
@@ -308,9 +313,8 @@ def slope_weighted(
     by_x, by_y = (np.zeros(a.shape if wanted[1] else (0, 0)) for a in (mass_x, mass_y))
     a, b = as_bits(px), as_bits(py)
     mass_a, mass_b = np.ascontiguousarray(mass_x), np.ascontiguousarray(mass_y)
-    _slope_rows(
-        a, b, mass_a, mass_b, p, factor, -1 if slack is None else slack, scores, by_px, by_py, by_x, by_y
-    )
+    slack, bounds = -1 if slack is None else slack, piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
+    _slope_rows(a, b, mass_a, mass_b, p, factor, slack, scores, by_px, by_py, by_x, by_y, bounds)
     return scores, (by_px, by_py), (by_x, by_y)
 
 
