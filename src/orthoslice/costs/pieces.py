@@ -1,0 +1,88 @@
+"""Costs on the line of rows that come in pieces, from many chunks of points, and may be longer than a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.arrays import Operation
+from orthoslice.costs.lines import powered
+from orthoslice.kernels import numba_refusal
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+
+class Side(NamedTuple):
+    """One row in pieces, of which every number weighs the same."""
+
+    pieces: Sequence[Table]
+    """In rough order each: see :data:`order_roughly`."""
+    unit: int
+    """What a number weighs."""
+    skipped: int = 0
+    """The mass of the least numbers, which is left out."""
+    ends: tuple[tuple[float, int], tuple[float, int]] = ((0.0, 0), (0.0, 0))
+    """Two more numbers and how often they are there: none is smaller than the first or larger than the last."""
+
+
+order_roughly = Operation("order_roughly")
+"""order_roughly(rows (slices, n)): put rows, in place, in an order that :data:`piece_cost` can make use of.
+
+That is the order of their leading bits, or any finer one.
+"""
+
+
+@order_roughly.implementation("numba", lambda *_: numba_refusal())
+def _order_roughly_numba(rows: Table) -> None:
+    from orthoslice.kernels.numba.pieces import order_in_place
+
+    order_in_place(rows)
+
+
+@order_roughly.implementation("reference", lambda *_: None)
+def _order_roughly(rows: Table) -> None:
+    rows.sort(axis=-1)
+
+
+piece_cost = Operation("piece_cost")
+"""piece_cost(x side, y side, mass, p) -> float: what it costs to move so much mass from one side to the other.
+
+It is that of the least numbers, after those which are skipped, in their order; costs are counted by mass.
+"""
+
+
+def _numbers_of(x: Side, y: Side) -> list[int]:
+    return [sum(piece.size for piece in side.pieces) for side in (x, y)]
+
+
+def _kernel_bytes(x: Side, y: Side, *_: Any) -> int:
+    # Where the leading bits of all numbers are the same, they are sorted all at once.
+    n, m = _numbers_of(x, y)
+    return x.pieces[0].itemsize * (n + m + 2 * max(n, m))
+
+
+def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
+    # Numbers twice; and where they end, once by row and twice in all, with a pair for each end.
+    return (2 * x.pieces[0].itemsize + 64) * sum(_numbers_of(x, y))
+
+
+@piece_cost.implementation("numba", lambda *_: numba_refusal(), row_bytes=_kernel_bytes)
+def _piece_cost_numba(x: Side, y: Side, mass: int, p: float) -> float:
+    from orthoslice.kernels.numba.pieces import price_pieces
+
+    return price_pieces(x, y, mass, p)
+
+
+@piece_cost.implementation("reference", lambda *_: None, row_bytes=_plain_bytes)
+def _piece_cost(x: Side, y: Side, mass: int, p: float) -> float:
+    rows, stops = [], []
+    for side in (x, y):
+        runs = [np.full(count, value, dtype=side.pieces[0].dtype) for value, count in side.ends]
+        rows.append(np.sort(np.concatenate([*runs, *side.pieces])))
+        stops.append(side.unit * np.arange(1, rows[-1].size + 1) - side.skipped)
+    cuts = np.unique(np.concatenate([[0, mass], *stops]))
+    cuts = cuts[(cuts >= 0) & (cuts <= mass)]
+    i, j = (np.searchsorted(own, cuts[:-1], side="right") for own in stops)
+    return float(powered(rows[0][i] - rows[1][j], p).astype(np.float64) @ np.diff(cuts))

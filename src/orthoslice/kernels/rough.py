@@ -1,0 +1,30 @@
+"""Rough order: numbers in the order of their leading bits, those below in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ROUGH_BITS = 15
+"""The sign, the exponent, and as many digits more as a core's cache has counters for."""
+
+
+def rough_bounds(values: Any) -> tuple[Any, Any]:
+    """Between which numbers all those lie that share their leading bits with one of `values (k,)`.
+
+    Returns arrays `lows` and `highs`, each in order, so that `low <= number < high` for those that do; values
+    must be finite. A binary search for a bound finds its place in numbers that are only in rough order.
+
+    Examples
+    --------
+    >>> [bound.tolist() for bound in rough_bounds(np.array([1.01, 3.0, 3.001]))]
+    [[1.0, 3.0], [1.125, 3.25]]
+    """
+    bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+    unsigned = bits.dtype.type
+    top, step = (unsigned(1 << (8 * bits.itemsize - b)) for b in (1, ROUGH_BITS))
+    # Keys in the order of the numbers, as those that the kernels sort by.
+    keys = np.unique(np.where(bits > top, ~bits, bits | top) & ~(step - unsigned(1)))
+    lows, highs = (np.where(k & top, k ^ top, ~k).view(values.dtype) for k in (keys, keys + step))
+    return lows, highs
