@@ -24,7 +24,9 @@ import numpy as np
 
 import orthoslice as osl
 from benchmarks.machine import describe_machine
-from orthoslice.all_pairs import segment_costs, sort_segments
+from orthoslice.costs.pieces import Side, order_roughly, piece_cost
+from orthoslice.costs.segments import sort_segments
+from orthoslice.directions.base import steady_product
 from orthoslice.options import check_memory
 
 DIM = 3
@@ -211,9 +213,12 @@ def _warm_up() -> None:
     """Have all kernels compiled, those for whole directions and those for ranges."""
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
     osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
-    row, starts = few[:, 0][None, :].copy(), np.array([0, 2000, 4000])
-    sort_segments(row, starts)
-    segment_costs(row, starts, 2.0)
+    rows = steady_product(few[:2].copy(), few)
+    order_roughly(rows)
+    sort_segments(rows, np.array([0, 2000, 4000]))
+    # A part whose numbers are close to each other, and one whose are not.
+    for side in (Side([rows[0] + 2000], 1), Side([rows[0]], 1)):
+        piece_cost(side, side, len(few), 2.0)
 
 
 def _bytes_sent(dask_worker: Any = None) -> int:

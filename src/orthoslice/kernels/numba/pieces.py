@@ -11,6 +11,7 @@ The plain references are those of `order_roughly` and `piece_cost` in `orthoslic
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,11 @@ from orthoslice.kernels.rough import ROUGH_BITS, rough_bounds
 # Numbers that are sorted at a time, as a core's cache holds them; and from how many one is drawn to cut there.
 _PART = 1 << 17
 _DRAWN = 1 << 8
+
+# What a thread keeps of its working memory. Chunks follow each other, and the first touch of new memory takes
+# longer than the work that is done in it.
+_KEPT_BYTES = 1 << 24
+_kept = threading.local()
 
 
 @compiled
@@ -114,11 +120,20 @@ def order_in_place(rows: Any) -> None:
     >>> rows.tolist()
     [[-1.0, 2.0, 3.0]]
     """
-    ordered = np.empty(rows.shape[1], dtype=as_bits(rows[:0]).dtype)
+    ordered = _spare_row(rows.nbytes // max(1, len(rows))).view(as_bits(rows[:0]).dtype)
     starts = np.empty((1, 1 << ROUGH_BITS), dtype=np.uint32)
     shift = ordered.dtype.type(8 * ordered.itemsize - ROUGH_BITS)
     for row in rows:
         _order_roughly(row.view(ordered.dtype), ordered, starts, shift)
+
+
+def _spare_row(n_bytes: int) -> Any:
+    """Memory to work in until the next call of this thread."""
+    if n_bytes > _KEPT_BYTES:
+        return np.empty(n_bytes, dtype=np.uint8)
+    if len(getattr(_kept, "row", ())) < n_bytes:
+        _kept.row = np.empty(n_bytes, dtype=np.uint8)
+    return _kept.row[:n_bytes]
 
 
 def _cuts(pieces: list[Any]) -> Any:
