@@ -24,7 +24,7 @@ import numpy as np
 
 import orthoslice as osl
 from benchmarks.machine import describe_machine
-from orthoslice.costs.pieces import Side, order_roughly, piece_cost
+from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.directions.base import steady_product
 from orthoslice.options import check_memory
@@ -214,6 +214,7 @@ def _warm_up() -> None:
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
     osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
     rows = steady_product(few[:2].copy(), few)
+    mark_counts(rows, np.full((2, 2), np.inf, dtype=np.float32))
     order_roughly(rows)
     sort_segments(rows, np.array([0, 2000, 4000]))
     # A part whose numbers are close to each other, and one whose are not.

@@ -46,6 +46,27 @@ def _order_roughly(rows: Table) -> None:
     rows.sort(axis=-1)
 
 
+mark_counts = Operation("mark_counts")
+"""mark_counts(rows (slices, n), marks (slices, k)) -> (slices, 2, k): numbers below, and up to, each mark.
+
+The marks of a row are in order, and the last one is infinite.
+"""
+
+
+@mark_counts.implementation("numba", lambda *_: numba_refusal())
+def _mark_counts_numba(rows: Table, marks: Table) -> Table:
+    from orthoslice.kernels.numba.pieces import count_marks
+
+    counts: Table = count_marks(rows, marks)
+    return counts
+
+
+@mark_counts.implementation("reference", lambda *_: None)
+def _mark_counts(rows: Table, marks: Table) -> Table:
+    pairs = zip(np.sort(rows, axis=-1), marks, strict=True)
+    return np.array([[np.searchsorted(r, m, "left"), np.searchsorted(r, m, "right")] for r, m in pairs])
+
+
 piece_cost = Operation("piece_cost")
 """piece_cost(x side, y side, mass, p) -> float: what it costs to move so much mass from one side to the other.
 

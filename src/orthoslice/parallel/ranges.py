@@ -11,7 +11,7 @@ ones in both clouds. What lies in a range is found exactly:
    directions.
 
 Where all points of a cloud weigh the same, chunks are not sorted for that: they are put in rough order, and
-only numbers that are close to a mark are sorted (:mod:`orthoslice.costs.pieces`).
+only numbers that are close to the end of a range are sorted (:mod:`orthoslice.costs.pieces`).
 
 Marks that were drawn badly make ranges longer, never wrong. Points equal to a mark are not sent, their mass is
 known from the count; a value that many points have is a mark nearly for certain, so ties make ranges shorter.
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.cloud import Cloud
-from orthoslice.costs.pieces import Side, order_roughly, piece_cost
+from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import total_mass, whole_masses
@@ -35,10 +35,12 @@ from orthoslice.kernels.rough import rough_bounds
 from orthoslice.orders import stable_order
 from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chunks, weights_of
 from orthoslice.parallel.exchange import Cluster, Lines, Table
-from orthoslice.threads import single_threaded_blas
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
+
+# Points that are projected and counted at a time, as a core's cache holds them.
+_COUNTED = 1 << 14
 
 _NOTHING = (False, False, False, False)
 
@@ -111,8 +113,7 @@ def range_costs(
     shares = [_shares([m[row] for m in marks], [c[row] for c in counts], n_ranges) for row in rows]
     ends = np.cumsum([0, *(_n_rows(one) for one in lines)])
     for one, (first, stop) in zip(lines, itertools.pairwise(ends), strict=True):
-        own_marks = [m[first:stop] for m in marks]
-        yield _exchanged(x, y, p, one, shares[first:stop], own_marks, units, cluster)
+        yield _exchanged(x, y, p, one, shares[first:stop], units, cluster)
 
 
 def _exchanged(
@@ -121,7 +122,6 @@ def _exchanged(
     p: float,
     lines: Lines,
     shares: list[list[Share]],
-    marks: list[Table],
     units: tuple[Units, Units],
     cluster: Cluster,
 ) -> Table:
@@ -131,10 +131,10 @@ def _exchanged(
     n_rows, n_ranges = len(shares), len(shares[0])
     send = dask.delayed(_send, pure=False, nout=n_rows * n_ranges)
     told = dask.delayed((lines, shares), pure=False, traverse=False)
-    sent = []
-    for side, (cloud, unit) in enumerate(zip((x, y), units, strict=True)):
-        at = dask.delayed(marks[side], pure=False)
-        sent.append([send(*pair, cloud.reading, told, at, side, unit) for pair in cloud.pairs])
+    sent = [
+        [send(*pair, cloud.reading, told, side, unit) for pair in cloud.pairs]
+        for side, (cloud, unit) in enumerate(zip((x, y), units, strict=True))
+    ]
     price = dask.delayed(_price, pure=False)
     parts = [
         price(share, units, p, *([piece[row * n_ranges + k] for piece in own] for own in sent))
@@ -207,33 +207,28 @@ def _count_chunk(
     chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: Table, unit: Units
 ) -> Table:
     points, start = reading.points(chunk), 0
-    found = np.empty((len(marks), 2, marks.shape[1]), dtype=np.int64)
+    found = np.zeros((len(marks), 2, marks.shape[1]), dtype=np.int64)
     # A few rows at a time: this may be all directions there are.
     for one in lines:
         own = slice(start, start + _n_rows(one))
-        rows, ends = _in_order(points, weights, one, marks[own], unit)
-        for k, row in enumerate(rows, start):
-            for side, name in enumerate(("left", "right")):
-                place = np.searchsorted(row, marks[k], side=name)  # type: ignore[call-overload]
-                found[k, side] = place * unit.each if ends is None else ends[k - start][place]
         start = own.stop
+        if unit.each is not None:
+            directions = one.draw()
+            for first in range(0, len(points), _COUNTED):
+                few = directions.project(points[first : first + _COUNTED], one.rows)
+                found[own] += unit.each * mark_counts(few, marks[own])
+            continue
+        rows, ends = _sorted(points, weights, one, unit)
+        for k in range(len(rows)):
+            for side, name in enumerate(("left", "right")):
+                place = np.searchsorted(rows[k], marks[own][k], side=name)  # type: ignore[call-overload]
+                found[own][k, side] = ends[k][place]
     return found
 
 
-def _in_order(
-    points: Table, weights: Any, lines: Lines, marks: Table, unit: Units
-) -> tuple[Table, Table | None]:
-    """Projections of a chunk `(rows, n)`, and the mass before each and in all where points differ.
-
-    They are in such an order that a binary search for any mark finds its place.
-    """
-    with single_threaded_blas():
-        rows = np.ascontiguousarray(lines.project(points))
-    if unit.each is not None:
-        order_roughly(rows)
-        for row, own in zip(rows, marks, strict=True):
-            _sort_at(row, own)
-        return rows, None
+def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
+    """Projections of a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    rows = lines.project(points)
     order = stable_order(rows)
     masses = unit.masses(rows.shape[1], weights)[order]
     ends = np.zeros((len(rows), rows.shape[1] + 1), dtype=np.int64)
@@ -241,11 +236,20 @@ def _in_order(
     return np.take_along_axis(rows, order, axis=1), ends
 
 
-def _sort_at(row: Table, marks: Table) -> None:
-    """Sort what is close to the marks in a row that is in rough order: what has the leading bits of one."""
-    lows, highs = rough_bounds(marks[np.isfinite(marks)])
-    for first, stop in zip(np.searchsorted(row, lows), np.searchsorted(row, highs), strict=True):
-        sort_segments(row[None, first:stop], np.array([0, stop - first]))
+def _roughly_sorted(points: Table, lines: Lines, shares: list[list[Share]], side: int) -> Table:
+    """Projections of a chunk `(rows, n)` in rough order, but sorted where ranges are cut.
+
+    A binary search for the end of a range finds its place there.
+    """
+    rows: Table = np.ascontiguousarray(lines.project(points))
+    order_roughly(rows)
+    for row, own in zip(rows, shares, strict=True):
+        cuts = [share.cuts[side] for share in own]
+        ends = np.array([[cut.low, cut.high] for cut in cuts], dtype=row.dtype).ravel()
+        lows, highs = rough_bounds(ends[np.isfinite(ends)])
+        for first, stop in zip(np.searchsorted(row, lows), np.searchsorted(row, highs), strict=True):
+            sort_segments(row[None, first:stop], np.array([0, stop - first]))
+    return rows
 
 
 def _shares(marks: list[Table], counts: list[Table], n_ranges: int) -> list[Share]:
@@ -270,7 +274,6 @@ def _send(
     weights: Any,
     reading: Reading,
     told: tuple[Lines, list[list[Share]]],
-    marks: Table,
     side: int,
     unit: Units,
 ) -> tuple[tuple[Table, Table | None], ...]:
@@ -279,16 +282,20 @@ def _send(
     Numbers are in order where masses differ, and else in rough order.
     """
     lines, shares = told
-    rows, ends = _in_order(reading.points(chunk), weights, lines, marks, unit)
+    points, ends = reading.points(chunk), None
+    if unit.each is not None:
+        rows = _roughly_sorted(points, lines, shares, side)
+    else:
+        rows, ends = _sorted(points, weights, lines, unit)
     pieces = []
     for k, row in enumerate(rows):
         for share in shares[k]:
             cut = share.cuts[side]
             first = np.searchsorted(row, np.asarray(cut.low, dtype=row.dtype), side="right")
             stop = max(first, np.searchsorted(row, np.asarray(cut.high, dtype=row.dtype), side="left"))
-            # Copied: a view would keep the whole chunk.
             masses = None if ends is None else np.diff(ends[k][first : stop + 1])
-            pieces.append((row[first:stop].copy(), masses))
+            # A view: it is the sum of all pieces that memory must hold, and copies would come on top of it.
+            pieces.append((row[first:stop], masses))
     return tuple(pieces)
 
 

@@ -110,6 +110,41 @@ def _cost_masses(a: Any, b: Any, left_a: Any, left_b: Any, unit_a: Any, unit_b: 
     return total, i, j, left_a, left_b, mass
 
 
+@compiled
+def _count_marks(row: Any, marks: Any, upto: Any, equal: Any) -> None:
+    """Count numbers by the first mark that is not below them, and those that are equal to it."""
+    for k in range(row.size):
+        value, first, left = row[k], 0, marks.size
+        # No branch that depends on the number: it could not be foreseen.
+        while left > 1:
+            half = left // 2
+            first += half if marks[first + half - 1] < value else 0
+            left -= half
+        upto[first] += 1
+        equal[first] += marks[first] == value
+
+
+def count_marks(rows: Any, marks: Any) -> Any:
+    """How many numbers of each row are below, and up to, each of its marks: `(slices, 2, marks)`.
+
+    Marks are in order, and the last one is infinite.
+
+    Examples
+    --------
+    >>> count_marks(np.array([[3.0, 1.0, 2.0, 2.0]]), np.array([[2.0, 2.0, np.inf]])).tolist()
+    [[[1, 1, 4], [3, 3, 4]]]
+    """
+    found = np.zeros((len(rows), 2, marks.shape[1]), dtype=np.int64)
+    equal = np.zeros(marks.shape, dtype=np.int64)
+    for row, own, (below, upto), same in zip(rows, marks, found, equal, strict=True):
+        _count_marks(row, own, upto, same)
+        np.cumsum(upto, out=upto)
+        # Of marks that are one and the same, the first has the numbers.
+        first = np.searchsorted(own, own)
+        below[:] = upto[first] - same[first]
+    return found
+
+
 def order_in_place(rows: Any) -> None:
     """Put every row of `rows (slices, n)` in rough order.
 
