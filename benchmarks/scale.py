@@ -214,7 +214,7 @@ def _warm_up() -> None:
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
     osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
     rows = steady_product(few[:2].copy(), few)
-    mark_counts(rows, np.full((2, 2), np.inf, dtype=np.float32))
+    mark_counts(rows, rows[0, :2])
     order_roughly(rows)
     sort_segments(rows, np.array([0, 2000, 4000]))
     # A part whose numbers are close to each other, and one whose are not.

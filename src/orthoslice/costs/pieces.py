@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,24 +47,24 @@ def _order_roughly(rows: Table) -> None:
 
 
 mark_counts = Operation("mark_counts")
-"""mark_counts(rows (slices, n), marks (slices, k)) -> (slices, 2, k): numbers below, and up to, each mark.
+"""mark_counts(parts, marks (k,)) -> (2, k): how many numbers are below, and up to, each mark.
 
-The marks of a row are in order, and the last one is infinite.
+The numbers come in parts, which are arrays `(n,)`, and in any order.
 """
 
 
 @mark_counts.implementation("numba", lambda *_: numba_refusal())
-def _mark_counts_numba(rows: Table, marks: Table) -> Table:
+def _mark_counts_numba(parts: Iterable[Table], marks: Table) -> Table:
     from orthoslice.kernels.numba.pieces import count_marks
 
-    counts: Table = count_marks(rows, marks)
+    counts: Table = count_marks(parts, marks)
     return counts
 
 
 @mark_counts.implementation("reference", lambda *_: None)
-def _mark_counts(rows: Table, marks: Table) -> Table:
-    pairs = zip(np.sort(rows, axis=-1), marks, strict=True)
-    return np.array([[np.searchsorted(r, m, "left"), np.searchsorted(r, m, "right")] for r, m in pairs])
+def _mark_counts(parts: Iterable[Table], marks: Table) -> Table:
+    row = np.sort(np.concatenate(list(parts)))
+    return np.stack([np.searchsorted(row, marks, "left"), np.searchsorted(row, marks, "right")])
 
 
 piece_cost = Operation("piece_cost")

@@ -21,10 +21,19 @@ def rough_bounds(values: Any) -> tuple[Any, Any]:
     >>> [bound.tolist() for bound in rough_bounds(np.array([1.01, 3.0, 3.001]))]
     [[1.0, 3.0], [1.125, 3.25]]
     """
-    bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
-    unsigned = bits.dtype.type
-    top, step = (unsigned(1 << (8 * bits.itemsize - b)) for b in (1, ROUGH_BITS))
-    # Keys in the order of the numbers, as those that the kernels sort by.
-    keys = np.unique(np.where(bits > top, ~bits, bits | top) & ~(step - unsigned(1)))
-    lows, highs = (np.where(k & top, k ^ top, ~k).view(values.dtype) for k in (keys, keys + step))
+    digits = np.unique(leading_bits(values))
+    unsigned = digits.dtype.type
+    top, shift = unsigned(1 << (8 * values.itemsize - 1)), unsigned(8 * values.itemsize - ROUGH_BITS)
+    keys = digits << shift, (digits + unsigned(1)) << shift
+    lows, highs = (np.where(k & top, k ^ top, ~k).view(values.dtype) for k in keys)
     return lows, highs
+
+
+def leading_bits(values: Any) -> Any:
+    """Unsigned integers in the rough order of `values`: the leading bits of the keys that kernels sort by."""
+    bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+    top, shift = (
+        bits.dtype.type(n) for n in (1 << (8 * values.itemsize - 1), 8 * values.itemsize - ROUGH_BITS)
+    )
+    # Negative numbers have all bits turned, since their magnitude counts backwards.
+    return np.where(bits > top, ~bits, bits | top) >> shift

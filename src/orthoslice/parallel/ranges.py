@@ -31,6 +31,7 @@ from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import total_mass, whole_masses
+from orthoslice.directions.base import Directions
 from orthoslice.kernels.rough import rough_bounds
 from orthoslice.orders import stable_order
 from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chunks, weights_of
@@ -214,9 +215,8 @@ def _count_chunk(
         start = own.stop
         if unit.each is not None:
             directions = one.draw()
-            for first in range(0, len(points), _COUNTED):
-                few = directions.project(points[first : first + _COUNTED], one.rows)
-                found[own] += unit.each * mark_counts(few, marks[own])
+            for k, row in zip(range(own.start, own.stop), range(one.rows.start, one.rows.stop), strict=True):
+                found[k] = unit.each * mark_counts(_row_in_parts(points, directions, row), marks[k])
             continue
         rows, ends = _sorted(points, weights, one, unit)
         for k in range(len(rows)):
@@ -224,6 +224,12 @@ def _count_chunk(
                 place = np.searchsorted(rows[k], marks[own][k], side=name)  # type: ignore[call-overload]
                 found[own][k, side] = ends[k][place]
     return found
+
+
+def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[Table]:
+    """Projections on one direction, a few at a time."""
+    for first in range(0, len(points), _COUNTED):
+        yield directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0]
 
 
 def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
 from orthoslice.kernels.numba.splitting import sort_row
-from orthoslice.kernels.rough import ROUGH_BITS, rough_bounds
+from orthoslice.kernels.rough import ROUGH_BITS, leading_bits, rough_bounds
 
 # Numbers that are sorted at a time, as a core's cache holds them; and from how many one is drawn to cut there.
 _PART = 1 << 17
@@ -111,38 +111,38 @@ def _cost_masses(a: Any, b: Any, left_a: Any, left_b: Any, unit_a: Any, unit_b: 
 
 
 @compiled
-def _count_marks(row: Any, marks: Any, upto: Any, equal: Any) -> None:
-    """Count numbers by the first mark that is not below them, and those that are equal to it."""
-    for k in range(row.size):
-        value, first, left = row[k], 0, marks.size
-        # No branch that depends on the number: it could not be foreseen.
-        while left > 1:
-            half = left // 2
-            first += half if marks[first + half - 1] < value else 0
-            left -= half
-        upto[first] += 1
-        equal[first] += marks[first] == value
+def _count_roughly(bits: Any, counts: Any, is_close: Any, close: Any, shift: Any) -> int:
+    """Count numbers by their leading bits, and collect those whose bits are marked; returns how many there are."""
+    top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+    n_close = 0
+    for k in range(bits.size):
+        digit = as_key(bits[k], top) >> shift
+        counts[digit] += 1
+        close[n_close] = bits[k]
+        n_close += is_close[digit]
+    return n_close
 
 
-def count_marks(rows: Any, marks: Any) -> Any:
-    """How many numbers of each row are below, and up to, each of its marks: `(slices, 2, marks)`.
-
-    Marks are in order, and the last one is infinite.
+def count_marks(parts: Iterable[Any], marks: Any) -> Any:
+    """How many numbers of a row, which comes in parts, are below and up to each of `marks (k,)`: `(2, k)`.
 
     Examples
     --------
-    >>> count_marks(np.array([[3.0, 1.0, 2.0, 2.0]]), np.array([[2.0, 2.0, np.inf]])).tolist()
-    [[[1, 1, 4], [3, 3, 4]]]
+    >>> count_marks([np.array([3.0, 1.0]), np.array([2.0, 2.0])], np.array([2.0, 2.0, np.inf])).tolist()
+    [[1, 1, 4], [3, 3, 4]]
     """
-    found = np.zeros((len(rows), 2, marks.shape[1]), dtype=np.int64)
-    equal = np.zeros(marks.shape, dtype=np.int64)
-    for row, own, (below, upto), same in zip(rows, marks, found, equal, strict=True):
-        _count_marks(row, own, upto, same)
-        np.cumsum(upto, out=upto)
-        # Of marks that are one and the same, the first has the numbers.
-        first = np.searchsorted(own, own)
-        below[:] = upto[first] - same[first]
-    return found
+    digits = leading_bits(marks)
+    counts, is_close = (np.zeros(1 << ROUGH_BITS, dtype=np.int64) for _ in range(2))
+    is_close[digits] = 1
+    shift = digits.dtype.type(8 * marks.itemsize - ROUGH_BITS)
+    found = []
+    for part in parts:
+        close = np.empty_like(part)
+        n_close = _count_roughly(as_bits(part), counts, is_close, close.view(digits.dtype), shift)
+        found.append(close[:n_close])
+    close = np.sort(np.concatenate(found))
+    far = np.cumsum(np.where(is_close, 0, counts))[digits]
+    return np.stack([far + np.searchsorted(close, marks), far + np.searchsorted(close, marks, "right")])
 
 
 def order_in_place(rows: Any) -> None:
