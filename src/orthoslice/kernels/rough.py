@@ -32,8 +32,7 @@ def rough_bounds(values: Any) -> tuple[Any, Any]:
 def leading_bits(values: Any) -> Any:
     """Unsigned integers in the rough order of `values`: the leading bits of the keys that kernels sort by."""
     bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
-    top, shift = (
-        bits.dtype.type(n) for n in (1 << (8 * values.itemsize - 1), 8 * values.itemsize - ROUGH_BITS)
-    )
+    unsigned, width = bits.dtype.type, 8 * values.itemsize
+    top = unsigned(1 << (width - 1))
     # Negative numbers have all bits turned, since their magnitude counts backwards.
-    return np.where(bits > top, ~bits, bits | top) >> shift
+    return np.where(bits > top, ~bits, bits | top) >> unsigned(width - ROUGH_BITS)

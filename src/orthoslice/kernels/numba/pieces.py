@@ -112,7 +112,7 @@ def _cost_masses(a: Any, b: Any, left_a: Any, left_b: Any, unit_a: Any, unit_b: 
 
 @compiled
 def _count_roughly(bits: Any, counts: Any, is_close: Any, close: Any, shift: Any) -> int:
-    """Count numbers by their leading bits, and collect those whose bits are marked; returns how many there are."""
+    """Count numbers by their leading bits, and collect those whose bits are marked; returns how many."""
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     n_close = 0
     for k in range(bits.size):
