@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from orthoslice.arrays import Operation
 from orthoslice.costs.lines import powered
 from orthoslice.kernels import numba_refusal
+from orthoslice.kernels.rough import Side
+
+__all__ = ["Side", "mark_counts", "order_roughly", "piece_cost"]
 
 Table: TypeAlias = np.ndarray[Any, Any]
-
-
-class Side(NamedTuple):
-    """One row in pieces, of which every number weighs the same."""
-
-    pieces: Sequence[Table]
-    """In rough order each: see :data:`order_roughly`."""
-    unit: int
-    """What a number weighs."""
-    skipped: int = 0
-    """The mass of the least numbers, which is left out."""
-    ends: tuple[tuple[float, int], tuple[float, int]] = ((0.0, 0), (0.0, 0))
-    """Two more numbers and how often they are there: none is smaller than the first or larger than the last."""
 
 
 order_roughly = Operation("order_roughly")
@@ -81,12 +71,12 @@ def _numbers_of(x: Side, y: Side) -> list[int]:
 def _kernel_bytes(x: Side, y: Side, *_: Any) -> int:
     # Where the leading bits of all numbers are the same, they are sorted all at once.
     n, m = _numbers_of(x, y)
-    return x.pieces[0].itemsize * (n + m + 2 * max(n, m))
+    return int(x.pieces[0].itemsize) * (n + m + 2 * max(n, m))
 
 
 def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
     # Numbers twice; and where they end, once by row and twice in all, with a pair for each end.
-    return (2 * x.pieces[0].itemsize + 64) * sum(_numbers_of(x, y))
+    return (2 * int(x.pieces[0].itemsize) + 64) * sum(_numbers_of(x, y))
 
 
 @piece_cost.implementation("numba", lambda *_: numba_refusal(), row_bytes=_kernel_bytes)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 ROUGH_BITS = 15
 """The sign, the exponent, and as many digits more as a core's cache has counters for."""
+
+
+class Side(NamedTuple):
+    """One row in pieces, of which every number weighs the same."""
+
+    pieces: Sequence[Any]
+    """In rough order each: see `orthoslice.costs.pieces.order_roughly`."""
+    unit: int
+    """What a number weighs."""
+    skipped: int = 0
+    """The mass of the least numbers, which is left out."""
+    ends: tuple[tuple[float, int], tuple[float, int]] = ((0.0, 0), (0.0, 0))
+    """Two more numbers and how often they are there: none is smaller than the first or larger than the last."""
 
 
 def rough_bounds(values: Any) -> tuple[Any, Any]:

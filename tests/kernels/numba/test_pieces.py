@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.directions.base import steady_product
 from orthoslice.kernels.numba import pieces as kernels
@@ -112,6 +113,16 @@ def test_long_rows_are_sorted_in_parts(rng: np.random.Generator) -> None:
         bound = piece_cost.row_bytes(*sides, n, 2.0)
         assert peak < 1.05 * bound
         assert (peak < bound / 2) == (name == "normal")
+
+
+@pytest.mark.parametrize("sizes", [(2_100_000, 2_100_000), (2_100_000, 50)], ids=str)
+def test_rows_that_no_cache_holds(sizes: tuple[int, int], rng: np.random.Generator) -> None:
+    """They go another way than shorter ones, to the same scores."""
+    px, py = (rng.standard_normal((1, n), dtype=np.float32) for n in sizes)
+    assert sorted_scores.chosen(px, py, 2.0) is not sorted_scores.chosen(px[:, :50], py[:, :50], 2.0)
+    with sorted_scores.using("numba"):
+        known = sorted_scores(px.copy(), py.copy(), 2.0)
+    np.testing.assert_allclose(sorted_scores(px, py, 2.0), known, rtol=1e-10)
 
 
 @dtype

@@ -11,6 +11,7 @@ The plain references are those of `order_roughly` and `piece_cost` in `orthoslic
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,11 +22,14 @@ from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
 from orthoslice.kernels.numba.splitting import sort_row
-from orthoslice.kernels.rough import ROUGH_BITS, leading_bits, rough_bounds
+from orthoslice.kernels.rough import ROUGH_BITS, Side, leading_bits, rough_bounds
 
 # Numbers that are sorted at a time, as a core's cache holds them; and from how many one is drawn to cut there.
 _PART = 1 << 17
 _DRAWN = 1 << 8
+
+# Numbers of a piece that is cut from a longer row.
+_PIECE = 1 << 20
 
 # What a thread keeps of its working memory. Chunks follow each other, and the first touch of new memory takes
 # longer than the work that is done in it.
@@ -186,7 +190,7 @@ def _repeated(value: float, count: int, dtype: Any) -> Iterator[Any]:
 class _Ordered:
     """The numbers of a side in order, a part at a time; `skipped` are left out."""
 
-    def __init__(self, side: Any) -> None:
+    def __init__(self, side: Side) -> None:
         self.side = side
         self.pieces = [piece for piece in side.pieces if piece.size]
         self.dtype = side.pieces[0].dtype
@@ -215,7 +219,7 @@ class _Ordered:
         yield from _repeated(high, n_high - min(skipped, n_high), self.dtype)
 
 
-def price_pieces(x: Any, y: Any, mass: int, p: float) -> float:
+def price_pieces(x: Side, y: Side, mass: int, p: float) -> float:
     """What it costs to move `mass` of one side onto the other: see `orthoslice.costs.pieces.piece_cost`."""
     sides = _Ordered(x), _Ordered(y)
     longest = max(side.longest for side in sides)
@@ -235,3 +239,29 @@ def price_pieces(x: Any, y: Any, mass: int, p: float) -> float:
         total += cost
         a, b = a[i:], b[j:]
     return total
+
+
+def score_long_rows(px: Any, py: Any, p: float) -> Any:
+    """Costs on the line of `px (slices, n)` against `py (slices, m)`, float64 `(slices,)`; changes their order.
+
+    Examples
+    --------
+    >>> score_long_rows(np.array([[3.0, 1.0]]), np.array([[2.0, 5.0]]), 1.0).tolist()
+    [1.5]
+    """
+    n, m = px.shape[1], py.shape[1]
+    shared = math.gcd(n, m)
+    mass = n * (m // shared)
+    scores = np.empty(len(px))
+    for s in range(len(px)):
+        x, y = Side(_cut(px[s]), m // shared), Side(_cut(py[s]), n // shared)
+        scores[s] = price_pieces(x, y, mass, p) / mass
+    return scores
+
+
+def _cut(row: Any) -> list[Any]:
+    """A row in pieces, each of them put in rough order."""
+    pieces = np.split(row, range(_PIECE, row.size, _PIECE))
+    for piece in pieces:
+        order_in_place(piece[None])
+    return pieces
