@@ -4,8 +4,9 @@ The functions of the library take Dask collections as they take arrays; this mod
 them under their names. Directions, values and error bars are those of the same numbers in memory, to rounding.
 
 **Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
-pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the
-number of directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
+pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`); pieces come in
+rough order, so that this is done in the cache (:mod:`orthoslice.costs.pieces`). So n times the number of
+directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
 gets the points, and projects them itself; that is done where `memory` holds them twice. A direction too long
 for `memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
