@@ -153,6 +153,15 @@ def test_gaussian_control_and_weights(rng: np.random.Generator) -> None:
     _agree(found, known, 1e-10)
 
 
+def test_a_chunk_without_mass(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(90, 3)), rng.normal(size=(80, 3)) + 1
+    weights = np.concatenate([np.zeros(30), rng.dirichlet(np.ones(60))])
+    known = osl.sliced_wasserstein(x, y, x_weights=weights, rng=0)
+    lazy = [da.from_array(a, chunks=(30, 3)) for a in (x, y)]
+    for memory in ("256MB", 1500):
+        _agree(osl.sliced_wasserstein(*lazy, x_weights=weights, rng=0, memory=memory), known, 1e-12)
+
+
 def test_a_control_of_your_own_is_refused(rng: np.random.Generator) -> None:
     class Own(osl.control.Control):
         def evaluate(self, *_: Any) -> Any:

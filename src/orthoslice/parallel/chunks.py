@@ -206,12 +206,14 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
     Summary(mass=4.0, mean=array([1.]), square=array(2.))
     """
     mass = math.fsum(part.mass for part in parts)
-    mean = sum((part.mass / mass) * part.mean for part in parts)
+    # A chunk may have no mass at all.
+    shares = [part.mass / (mass or 1.0) for part in parts]
+    mean = sum(share * part.mean for share, part in zip(shares, parts, strict=True))
     square: Any = 0.0
-    for part in parts:
+    for share, part in zip(shares, parts, strict=True):
         gap = part.mean - mean
         between = gap @ gap if part.square.ndim == 0 else np.outer(gap, gap)
-        square = square + (part.mass / mass) * (part.square + between)
+        square = square + share * (part.square + between)
     return Summary(mass, np.asarray(mean), np.asarray(square))
 
 
