@@ -24,7 +24,9 @@ import numpy as np
 
 import orthoslice as osl
 from benchmarks.machine import describe_machine
-from orthoslice.all_pairs import segment_costs, sort_segments
+from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
+from orthoslice.costs.segments import sort_segments
+from orthoslice.directions.base import steady_product
 from orthoslice.options import check_memory
 
 DIM = 3
@@ -65,8 +67,10 @@ CASES = [
     *(Case(10**6, who) for who in ("thread", "1", "2", "4")),
     *(Case(10**7, who, "500MB", 8) for who in ("memory", "thread", "1", "2", "4")),
     *(Case(10**5, who) for who in ("memory", "thread", "1", "2", "4")),
-    # Two ranges a direction.
-    Case(10**7, "2", "170MB", 8),
+    # Whole directions, and two ranges a direction.
+    *(Case(10**7, who, "300MB", 8) for who in ("1", "2")),
+    *(Case(10**7, who, "170MB", 8) for who in ("1", "2")),
+    Case(2 * 10**7, "2", "340MB", 8),
     Case(10**8, "1", "1.8GB", 4),
     Case(10**8, "thread", "3.3GB", 4),
 ]
@@ -148,7 +152,8 @@ def way_of(case: Case) -> str:
     room, points = check_memory(case.memory), 2 * case.n * DIM * 4
     if case.who == "memory" or (case.count > DIM * case.workers and 2 * points <= room):
         return "points"
-    return "projections" if 4 * 2 * case.n * 4 <= room else "ranges"
+    # The pieces of a direction, and twice as much to sort them in.
+    return "projections" if 3 * 2 * case.n * 4 <= room else "ranges"
 
 
 def write_cloud(path: Path, n: int, seed: int) -> None:
@@ -211,9 +216,13 @@ def _warm_up() -> None:
     """Have all kernels compiled, those for whole directions and those for ranges."""
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
     osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
-    row, starts = few[:, 0][None, :].copy(), np.array([0, 2000, 4000])
-    sort_segments(row, starts)
-    segment_costs(row, starts, 2.0)
+    rows = steady_product(few[:2].copy(), few)
+    mark_counts(rows, rows[0, :2])
+    order_roughly(rows)
+    sort_segments(rows, np.array([0, 2000, 4000]))
+    # A part whose numbers are close to each other, and one whose are not.
+    for side in (Side([rows[0] + 2000], 1), Side([rows[0]], 1)):
+        piece_cost(side, side, len(few), 2.0)
 
 
 def _bytes_sent(dask_worker: Any = None) -> int:
@@ -240,38 +249,53 @@ def _told(estimate: Any, seconds: float, cpu: float, peak: float, moved: float) 
     }
 
 
+WAYS = ("points", "projections", "ranges")
+"""What tasks can get."""
+
+
 @dataclass(frozen=True)
 class Model:
-    """Processor seconds of a run: `fixed + per_point * 2 n + per_number * 2 n N` for N directions.
+    """Processor seconds of a run, all workers together: a sum of costs that are the same for all runs."""
 
-    For the scheduling, for passes that check and look at points, and for projecting, sending and sorting
-    numbers; on one machine what is sent goes through its memory.
-    """
-
-    fixed: float
+    per_worker: float
+    """To get going, and for tasks."""
     per_point: float
-    per_number: float
+    """For passes that check points and look at them."""
+    per_number: tuple[float, ...]
+    """For reading, projecting, sorting and pricing, for a point and direction, by what tasks get."""
+    per_gb: float
+    """For what is sent."""
 
-    def seconds(self, n: int, n_directions: int) -> float:
-        return self.fixed + self.per_point * 2 * n + self.per_number * 2 * n * n_directions
+    def seconds(self, n: float, n_directions: int, way: str, workers: int) -> float:
+        costs = [self.per_worker, self.per_point, *self.per_number, self.per_gb]
+        return float(_amounts(n, n_directions, way, workers) @ costs)
+
+
+def _amounts(n: float, n_directions: int, way: str, workers: int) -> np.ndarray:
+    """How often a run has each of the costs of the model."""
+    numbers = [2 * n * n_directions * (way == one) for one in WAYS]
+    return np.array([workers, 2 * n, *numbers, sent_gb(n, n_directions, way, workers)])
 
 
 def fit(rows: list[Measured]) -> Model:
     """The model of the processor time of some rows, by least squares of relative errors; no cost is below 0."""
     from scipy.optimize import nnls
 
-    cost = np.array([row.cpu_seconds for row in rows])
-    points = np.array([2.0 * row.n for row in rows])
-    numbers = points * [row.count for row in rows]
-    design = np.stack([1 / cost, points / cost, numbers / cost], axis=1)
-    # Columns of one size: nanoseconds and seconds would not go together.
-    size = np.linalg.norm(design, axis=0)
-    found, _ = nnls(design / size, np.ones(len(rows)))
-    return Model(*(float(value) for value in found / size))
+    amounts = [_amounts(row.n, row.count, row.way, case_workers(row.who)) / row.cpu_seconds for row in rows]
+    # Columns of one size: nanoseconds and seconds would not go together. A way that no row goes has none.
+    size = np.maximum(np.linalg.norm(amounts, axis=0), 1e-300)
+    found = nnls(amounts / size, np.ones(len(rows)))[0] / size
+    return Model(found[0], found[1], tuple(found[2:-1]), found[-1])
 
 
-def sent_gb(n: float, n_directions: int, workers: int, itemsize: int = 4) -> float:
-    """What workers send each other: all projections but those that stay where they are."""
+def sent_gb(n: float, n_directions: int, way: str, workers: int, itemsize: int = 4) -> float:
+    """What workers send each other.
+
+    All points, to every worker but the one that has them; or all projections but those that stay where they
+    are.
+    """
+    if way == "points":
+        return 2 * n * DIM * itemsize * (workers - 1) / GB
     return 2 * n * n_directions * itemsize * (1 - 1 / workers) / GB
 
 
@@ -303,7 +327,7 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
     for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
         ratio = f"{row.ns / base:.2f}" if base else ""
-        predicted = "" if row.way == "points" else f"{sent_gb(row.n, row.count, case_workers(row.who)):.2f}"
+        predicted = f"{sent_gb(row.n, row.count, row.way, case_workers(row.who)):.2f}"
         yield (
             f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | "
             f"{row.ns:.1f} | {ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
@@ -316,30 +340,49 @@ def _model_lines(rows: list[Measured]) -> Iterator[str]:
     if len(known) < 3:
         return
     model = fit(known)
+    numbers = ", ".join(
+        f"{1e9 * cost:.1f} ns ({way})" for way, cost in zip(WAYS, model.per_number, strict=True)
+    )
     yield "\n## A model, and what it predicts\n"
     yield (
-        f"Processor seconds of a run are {model.fixed:.2f} + 2 n ({1e9 * model.per_point:.0f} ns + "
-        f"{1e9 * model.per_number:.0f} ns x directions), fitted to the runs on 1, 2 and 4 processes with up to "
-        "10^7 points. What it says of the others:\n"
+        f"Processor seconds of a run are the sum of {model.per_worker:.2f} s a worker, "
+        f"{1e9 * model.per_point:.0f} ns a point, for each point and direction {numbers}, and "
+        f"{model.per_gb:.2f} s a GB that is sent, as predicted. These constants are fitted to the "
+        f"{len(known)} runs on 1, 2 and 4 processes with up to 10^7 points, by least squares of relative "
+        f"errors: the worst of these is off by a factor of {_worst(model, known):.2f}. What the model says of "
+        "the others:\n"
     )
-    yield "| n | who | measured processor s | predicted |"
-    yield "| --- | --- | --- | --- |"
-    worst = 1.0
-    for row in rows:
-        if row.who != "memory" and row not in known:
-            predicted = model.seconds(row.n, row.count)
-            worst = max(worst, row.cpu_seconds / predicted)
-            yield f"| {row.n:,} | {row.who} | {row.cpu_seconds:.1f} | {predicted:.1f} |"
+    yield "| n | who | tasks get | directions | measured processor s | predicted | measured / predicted |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    others = [row for row in rows if row.who != "memory" and row not in known]
+    for row in others:
+        predicted = _predicted(model, row)
+        yield (
+            f"| {row.n:,} | {row.who} | {row.way} | {row.count} | {row.cpu_seconds:.1f} | {predicted:.1f} | "
+            f"{row.cpu_seconds / predicted:.2f} |"
+        )
+    # Runs of less than a second are mostly imports.
+    worst = _worst(model, [row for row in others if row.n >= 10**6])
     n, count, workers, gbit = 10**11, 32, 100, 10
-    work = model.seconds(n, count) / workers
-    moved = sent_gb(n, count, workers)
+    work = model.seconds(n, count, "ranges", workers) / workers
+    moved = sent_gb(n, count, "ranges", workers)
     network = moved / workers / (gbit / 8)
     yield (
         f"\n**{n:.0e} points a cloud on {workers} workers**, {count} directions, each with one core: "
         f"{work / 3600:.1f} h of work by the model, {worst * work / 3600:.1f} h if it errs as on the worst row "
-        f"above; and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s "
+        f"above from 10^6 points on; and {moved / 1e3:.0f} TB sent, {network / 3600:.1f} h at {gbit} Gbit/s "
         f"a worker where none of it overlaps with work; {4 * n / workers / GB:.0f} GB of a cloud's direction "
         "lie on each worker at a time, so that directions are cut into ranges. With 32 cores a worker the "
         "network decides. Where directions outnumber `dim` times the workers, sending points would be less; "
         f"here {count} do not outnumber {DIM * workers}."
     )
+
+
+def _predicted(model: Model, row: Measured) -> float:
+    return model.seconds(row.n, row.count, row.way, case_workers(row.who))
+
+
+def _worst(model: Model, rows: list[Measured]) -> float:
+    """By which factor the model is off, at most."""
+    ratios = [row.cpu_seconds / _predicted(model, row) for row in rows]
+    return max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)

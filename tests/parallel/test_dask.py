@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -150,6 +151,15 @@ def test_gaussian_control_and_weights(rng: np.random.Generator) -> None:
     found = osl.sliced_wasserstein(*lazy, x_weights=weights, memory=60_000, **options)
     assert found.control is not None
     _agree(found, known, 1e-10)
+
+
+def test_a_chunk_without_mass(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(90, 3)), rng.normal(size=(80, 3)) + 1
+    weights = np.concatenate([np.zeros(30), rng.dirichlet(np.ones(60))])
+    known = osl.sliced_wasserstein(x, y, x_weights=weights, rng=0)
+    lazy = [da.from_array(a, chunks=(30, 3)) for a in (x, y)]
+    for memory in ("256MB", 1500):
+        _agree(osl.sliced_wasserstein(*lazy, x_weights=weights, rng=0, memory=memory), known, 1e-12)
 
 
 def test_a_control_of_your_own_is_refused(rng: np.random.Generator) -> None:
@@ -349,6 +359,58 @@ def test_ranges_of_a_value_that_most_points_have(rng: np.random.Generator) -> No
         _agree(osl.sliced_wasserstein(*lazy, **options, memory=32 * 6000 // 8), known, 1e-12)
     # Eight ranges of 375: without the marks' own mass, one of them would get 2,700.
     assert 0 < longest < 2 * 375
+
+
+@pytest.mark.parametrize("sizes", [(300_000, 300_000), (300_000, 200_001)], ids=str)
+def test_rows_longer_than_a_cache(sizes: tuple[int, int], rng: np.random.Generator) -> None:
+    """Whole directions and ranges of them, each sorted in several parts."""
+    x, y = (rng.standard_normal((n, 2), dtype=np.float32) * (1 + k / 4) for k, n in enumerate(sizes))
+    lazy = [da.from_array(a, chunks=(_cut(rng, len(a)), 2)) for a in (x, y)]
+    options = {"n_directions": 2, "directions": "iid", "rng": 0}
+    known = osl.sliced_wasserstein(x, y, **options)
+    for memory in ("10MB", "4MB"):
+        _agree(osl.sliced_wasserstein(*lazy, **options, memory=memory), known, 1e-6)
+
+
+def test_ranges_where_every_processor_rounds_in_its_own_way(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of two kinds round products differently; what one has counted is what another one sends."""
+    from orthoslice.directions import base
+
+    x, y = rng.normal(size=(300, 4)), rng.normal(size=(300, 4))
+    x[:200] = x[0]
+    options = {"n_directions": 3, "directions": "iid", "rng": 0}
+    known = osl.sliced_wasserstein(x, y, **options)
+    plain, calls = base.product, itertools.count()
+
+    def product(a: Any, b: Any) -> Any:
+        return np.nextafter(plain(a, b), (np.inf, -np.inf)[next(calls) % 2])
+
+    monkeypatch.setattr(base, "product", product)
+    lazy = [da.from_array(a, chunks=(70, 4)) for a in (x, y)]
+    _agree(osl.sliced_wasserstein(*lazy, **options, memory=32 * 600 // 3), known, 1e-12)
+    # The patch does what it says: the other way goes by products.
+    before = next(calls)
+    _agree(osl.sliced_wasserstein(*lazy, **options, memory=10**6), known, 1e-12)
+    assert next(calls) > before + 1
+
+
+def test_how_often_ranges_read_a_chunk(rng: np.random.Generator) -> None:
+    """To check it, for moments, for marks, to count on all directions, and once for every direction."""
+    reads = []
+
+    def read(rows: Any) -> Any:
+        reads.append(len(rows))
+        return rows
+
+    x = rng.normal(size=(200, 2))
+    parts = [da.from_delayed(dask.delayed(read, pure=False)(x[k::4]), (50, 2), dtype=float) for k in range(4)]
+    y = np.concatenate([x[k::4] for k in range(4)]) + 1
+    options = {"n_directions": 5, "directions": "iid", "rng": 0}
+    found = osl.sliced_wasserstein(da.concatenate(parts), y, **options, memory=32 * 400 // 3, workers=1)
+    _agree(found, osl.sliced_wasserstein(y - 1, y, **options), 1e-12)
+    assert len(reads) == 4 * (4 + 5)
 
 
 def test_threads(rng: np.random.Generator) -> None:

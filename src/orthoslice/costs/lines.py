@@ -11,7 +11,7 @@ import numpy as np
 from orthoslice.arrays import Array, Operation, at_rank, float_info, namespace, scatter_add, wide_float
 from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
+from orthoslice.kernels import LONGEST_CACHED, LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.orders import flat_index
 
@@ -72,6 +72,20 @@ sorted_scores = Operation("sorted_scores")
 
 For clouds without weights. The projections may be overwritten.
 """
+
+
+def _long_refusal(px: Array, py: Array, _: float) -> str | None:
+    if max(px.shape[-1], py.shape[-1]) <= LONGEST_CACHED:
+        return f"it takes rows of more than {LONGEST_CACHED} points"
+    return rows_refusal(px, py)
+
+
+@sorted_scores.implementation("pieces", _long_refusal, row_bytes=SCORES_BYTES)
+def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
+    from orthoslice.kernels.numba.pieces import score_long_rows
+
+    flat_x, flat_y = (np.ascontiguousarray(a.reshape(-1, a.shape[-1])) for a in (px, py))
+    return score_long_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
 @sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES)

@@ -14,6 +14,7 @@ from orthoslice.arrays import (
     RNG,
     Array,
     DType,
+    Operation,
     Stream,
     is_widened,
     namespace,
@@ -21,6 +22,7 @@ from orthoslice.arrays import (
     wide_float,
 )
 from orthoslice.blocks import Layout, Run, whole_blocks
+from orthoslice.kernels import numba_refusal
 from orthoslice.kernels.cuda.products import product
 
 DEFAULT_BLOCKS = 8
@@ -76,16 +78,38 @@ class SteadyDirections(DenseDirections):
 
     A matrix product may round one and the same point differently in two clouds. Where it is many orders of
     magnitude larger than the others, that difference would drown them; here it is 0. Slower, so for such
-    clouds only.
+    clouds only, and where what one processor counts must be what another one finds.
     """
 
     def project(self, points: Array, rows: Any) -> Array:
-        theta = take_rows(self.theta, rows)
-        theta = namespace(points).reshape(theta, (theta.shape[0], *(1,) * (points.ndim - 1), self.dim))
-        total = theta[..., 0] * points[..., 0]
-        for k in range(1, self.dim):
-            total = total + theta[..., k] * points[..., k]
-        return total
+        return steady_product(take_rows(self.theta, rows), points)
+
+
+steady_product = Operation("steady_product")
+"""steady_product(theta (slices, dim), points (..., n, dim)) -> (slices, ..., n): projections, term by term."""
+
+
+def _steady_refusal(theta: Array, points: Array) -> str | None:
+    if not (isinstance(points, np.ndarray) and points.ndim == 2 and theta.dtype == points.dtype):
+        return "it takes single clouds in NumPy arrays of the type of the directions"
+    return numba_refusal()
+
+
+@steady_product.implementation("numba", _steady_refusal)
+def _steady_product_numba(theta: Array, points: Array) -> Array:
+    from orthoslice.kernels.numba.projecting import project_points
+
+    return project_points(theta, points)
+
+
+@steady_product.implementation("reference", lambda *_: None)
+def _steady_product(theta: Array, points: Array) -> Array:
+    dim = theta.shape[1]
+    theta = namespace(points).reshape(theta, (theta.shape[0], *(1,) * (points.ndim - 1), dim))
+    total = theta[..., 0] * points[..., 0]
+    for k in range(1, dim):
+        total = total + theta[..., k] * points[..., k]
+    return total
 
 
 def take_rows(array: Array, rows: Any) -> Array:

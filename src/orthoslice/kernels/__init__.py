@@ -15,6 +15,9 @@ import numpy as np
 LONGEST_SIMD = 512
 LONGEST_COLUMN = 2500
 
+# Longer rows fall out of all caches, and are put in rough order piece by piece before they are sorted.
+LONGEST_CACHED = 1 << 21
+
 LABELLINGS = 64
 """Labellings of a pooled sample that are drawn and priced together: each has its bit of a word."""
 

@@ -206,12 +206,14 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
     Summary(mass=4.0, mean=array([1.]), square=array(2.))
     """
     mass = math.fsum(part.mass for part in parts)
-    mean = sum((part.mass / mass) * part.mean for part in parts)
+    # A chunk may have no mass at all.
+    shares = [part.mass / (mass or 1.0) for part in parts]
+    mean = sum(share * part.mean for share, part in zip(shares, parts, strict=True))
     square: Any = 0.0
-    for part in parts:
+    for share, part in zip(shares, parts, strict=True):
         gap = part.mean - mean
         between = gap @ gap if part.square.ndim == 0 else np.outer(gap, gap)
-        square = square + (part.mass / mass) * (part.square + between)
+        square = square + share * (part.square + between)
     return Summary(mass, np.asarray(mean), np.asarray(square))
 
 
@@ -397,6 +399,10 @@ def _weigh(weights: Any, name: str, chunk: int, size: int) -> _Weighed:
     return _Weighed(float(share.min()), float(share.max()), float(share.sum()), came_in)
 
 
+# Points whose moments are taken together.
+_PIECE_POINTS = 1 << 14
+
+
 class Visit(NamedTuple):
     """What a pass over the chunks of a cloud brings back."""
 
@@ -452,11 +458,16 @@ def _visit(chunk: Any, weights: Any, reading: Reading, among: Table) -> tuple[Su
         share = weights_of(reading.name, weights)
         ends = np.cumsum(share)
         among = np.minimum(np.searchsorted(ends, among, side="right"), len(ends) - 1)
-    rows = points[among].astype(np.float64)
-    mass, mean, away = _away(points.astype(np.float64), share)
-    squares = np.vecdot(away, away)
-    spread = squares.mean() if share is None or mass == 0 else (share / mass) @ squares
-    return Summary(mass, mean, np.asarray(spread)), rows
+    parts = []
+    # A few points at a time, as a cache holds them.
+    for first in range(0, len(points), _PIECE_POINTS):
+        few = slice(first, first + _PIECE_POINTS)
+        own = None if share is None else share[few]
+        mass, mean, away = _away(points[few].astype(np.float64), own)
+        squares = np.vecdot(away, away)
+        spread = squares.mean() if own is None or mass == 0 else (own / mass) @ squares
+        parts.append(Summary(mass, mean, np.asarray(spread)))
+    return merged_moments(parts), points[among].astype(np.float64)
 
 
 def _away(points: Table, share: Table | None) -> tuple[float, Table, Table]:

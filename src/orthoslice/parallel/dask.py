@@ -4,8 +4,9 @@ The functions of the library take Dask collections as they take arrays; this mod
 them under their names. Directions, values and error bars are those of the same numbers in memory, to rounding.
 
 **Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
-pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`). So n times the
-number of directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
+pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`); pieces come in
+rough order, so that this is done in the cache (:mod:`orthoslice.costs.pieces`). So n times the number of
+directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
 gets the points, and projects them itself; that is done where `memory` holds them twice. A direction too long
 for `memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
@@ -35,6 +36,7 @@ from orthoslice.arrays import RNG, Stream, Wanted
 from orthoslice.cloud import Cloud, Seen
 from orthoslice.control import Gaussian
 from orthoslice.costs.draw import Draw, Scored
+from orthoslice.costs.pieces import Side, piece_cost
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import with_masses
 from orthoslice.directions.drawing import Blocks
@@ -49,7 +51,7 @@ from orthoslice.parallel.chunks import (
     visit_chunks,
 )
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
-from orthoslice.parallel.ranges import draw_samples, range_costs
+from orthoslice.parallel.ranges import Units, draw_samples, range_costs, units_of, whole_costs
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
@@ -111,9 +113,10 @@ def _way(
     size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
         return _ByPoints.of(way).run
+    whole = (_ByProjections if units_of(x, y)[0].each is None else _ByPieces)(*way.parts)
+    if whole.longest_chunk > 0:
+        return whole.run
     row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
-    if row <= request.memory:
-        return _ByProjections(*way.parts).run
     n_ranges = min(math.ceil(row / request.memory), x.n, y.n)
     return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
 
@@ -146,11 +149,16 @@ class _Way:
 class _ByProjections(_Way):
     """Projections are sent; each task has some directions, and all that the clouds are on them."""
 
+    @property
+    def longest_chunk(self) -> int:
+        """How many directions a task has room for."""
+        row = COPIES * self.request.score.row_bytes(self.x, self.y, self.request.p, _NOTHING)
+        return int(self.request.memory // row)
+
     def run(self, first_unit: int, stop_unit: int) -> Scored:
         layout, sampler = self.request.layout, self.request.sampler
-        row = COPIES * self.request.score.row_bytes(self.x, self.y, self.request.p, _NOTHING)
         share = -(-layout.rows_between(first_unit, stop_unit) // self.cluster.n_slots)
-        chunk = int(max(1, min(self.request.memory // row, share)))
+        chunk = max(1, min(self.longest_chunk, share))
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
         tables: list[Table] = []
         # As many at a time as are worked on at once: what others would need is not made before its time.
@@ -171,13 +179,47 @@ def _score_projections(
     stream: Stream,
     dim: int,
     task: Task,
-    *received: tuple[Table, Table | None],
+    *received: tuple[list[Table], Table | None],
 ) -> Table:
-    clouds = [
-        Received(points=shape_only((rows.shape[1], dim), rows.dtype), weights=weights, projections=rows)
-        for rows, weights in received
-    ]
+    clouds = []
+    for pieces, weights in received:
+        rows = np.concatenate(pieces, axis=1)
+        points = shape_only((rows.shape[1], dim), rows.dtype)
+        clouds.append(Received(points=points, weights=weights, projections=rows))
     passes = Passes(request, *with_masses(*clouds), stream, _NOTHING, _ignore)
+    scores: Table = passes.run_task(task)[0]
+    return scores
+
+
+@dataclass(frozen=True, eq=False)
+class _ByPieces(_ByProjections):
+    """The same where all points of a cloud weigh the same: pieces of a direction are priced where they lie."""
+
+    @property
+    def longest_chunk(self) -> int:
+        rows = [shape_only((c.n,), c.dtype) for c in (self.x, self.y)]
+        spare = self.request.memory - piece_cost.row_bytes(*(Side([row], 1) for row in rows), 1, self.request.p)
+        return int(max(0, spare) // sum(row.nbytes for row in rows))
+
+    def _delayed(self, wave: list[Task]) -> list[Any]:
+        units = units_of(self.x, self.y)
+        score = functools.partial(_score_pieces, self.request, self.stream, self.x.dim, units)
+        work = [functools.partial(score, task) for task in wave]
+        return exchange((self.x, self.y), [self.lines(task) for task in wave], work, roughly=True)
+
+
+def _score_pieces(
+    request: Request,
+    stream: Stream,
+    dim: int,
+    units: tuple[Units, Units],
+    task: Task,
+    *received: tuple[list[Table], None],
+) -> Table:
+    sent = [pieces for pieces, _ in received]
+    x, y = (Cloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
+    costs = whole_costs(units, request.p, *sent)
+    passes = Passes(replace(request, score=_Priced(costs)), x, y, stream, _NOTHING, _ignore)
     scores: Table = passes.run_task(task)[0]
     return scores
 
@@ -197,12 +239,11 @@ class _ByRanges(_Way):
         layout, sampler, slots = self.request.layout, self.request.sampler, self.cluster.n_slots
         # All ranges of a direction are there at once: as many directions as all tasks together have room for.
         chunk = max(1, slots // self.n_ranges)
+        tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
+        lines = [self.lines(task) for task in tasks]
+        found = range_costs(self.x, self.y, self.request.p, lines, self.n_ranges, self.samples, self.cluster)
         tables = []
-        for task in cut_units(layout, first_unit, stop_unit, chunk, sampler.extends):
-            lines = [self.lines(task)]
-            (costs,) = range_costs(
-                self.x, self.y, self.request.p, lines, self.n_ranges, self.samples, self.cluster
-            )
+        for task, costs in zip(tasks, found, strict=True):
             request = replace(self.request, score=_Priced(costs))
             passes = Passes(request, self.x, self.y, self.stream, _NOTHING, _ignore)
             tables.append(passes.run_task(task)[0])

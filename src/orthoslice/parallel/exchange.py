@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from orthoslice.cloud import Cloud
+from orthoslice.costs.pieces import order_roughly
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
 from orthoslice.parallel.chunks import LazyCloud, Reading
@@ -74,34 +75,43 @@ def cluster_at_hand(workers: int) -> Cluster:
 
 
 def exchange(
-    clouds: Sequence[LazyCloud], lines: Sequence[Lines], work: Sequence[Callable[..., Any]]
+    clouds: Sequence[LazyCloud],
+    lines: Sequence[Lines],
+    work: Sequence[Callable[..., Any]],
+    *,
+    roughly: bool = False,
 ) -> list[Any]:
-    """What `work[k]` makes of the projections of every cloud on `lines[k]`, one array `(slices, n)` a cloud.
+    """What `work[k]` makes of the projections of every cloud on `lines[k]`, and of its weights or None.
 
-    Each chunk is read once, and gives a piece for every entry of `lines`; pieces of one entry meet in one
-    task. Nothing but these pieces moves, and the rows of directions are drawn where they are used.
+    Projections are a list of pieces `(slices, points)` a cloud, one of every chunk; in rough order, if
+    `roughly`. Each chunk is read once, and gives a piece for every entry of `lines`; pieces of one entry meet
+    in one task. Nothing but these pieces moves, and the rows of directions are drawn where they are used.
     """
     import dask
 
     told = dask.delayed(tuple(lines), pure=False, traverse=False)
     project = dask.delayed(_project_chunk, pure=False, nout=len(lines))
     finish = dask.delayed(_finish, pure=False)
-    pieces = [[project(chunk, cloud.reading, told) for chunk in cloud.chunks] for cloud in clouds]
+    pieces = [[project(chunk, cloud.reading, told, roughly) for chunk in cloud.chunks] for cloud in clouds]
     weights = [None if c.weight_chunks is None else list(c.weight_chunks) for c in clouds]
     return [finish(one, [[piece[k] for piece in own] for own in pieces], weights) for k, one in enumerate(work)]
 
 
-def _project_chunk(chunk: Any, reading: Reading, lines: tuple[Lines, ...]) -> tuple[Table, ...]:
+def _project_chunk(chunk: Any, reading: Reading, lines: tuple[Lines, ...], roughly: bool) -> tuple[Table, ...]:
     with single_threaded_blas():
         points = reading.points(chunk)
-        return tuple(one.project(points) for one in lines)
+        pieces = tuple(np.ascontiguousarray(one.project(points)) for one in lines)
+    if roughly:
+        # Here, where a piece is no longer than a chunk.
+        for piece in pieces:
+            order_roughly(piece)
+    return pieces
 
 
 def _finish(work: Callable[..., Any], pieces: list[list[Table]], weights: list[list[Any] | None]) -> Any:
-    rows = [np.concatenate(own, axis=1) for own in pieces]
     shares = [None if own is None else np.concatenate([np.asarray(w) for w in own]) for own in weights]
     with single_threaded_blas():
-        return work(*zip(rows, shares, strict=True))
+        return work(*zip(pieces, shares, strict=True))
 
 
 class Known(Directions):

@@ -1,13 +1,17 @@
 """A direction too long for one task: its quantiles are cut into ranges, and each range is priced by itself.
 
 Couplings by order match equal shares of mass, so the cost of a direction is a sum over ranges of mass, the same
-ones in both clouds. What lies in a range is found exactly, in two passes over the chunks:
+ones in both clouds. What lies in a range is found exactly:
 
 1. *Count.* Some points drawn at random, projected, are the marks. Every chunk counts what it has below and up
-   to each mark: integers, so their sums are exact.
+   to each mark: integers, so their sums are exact. One pass over the chunks counts on all directions.
 2. *Exchange.* A range gets all that lies strictly between two marks, the last one that is surely not above its
    lower end and the first one that is surely not below its upper end. It sorts that, and cuts off what belongs
-   to its neighbours: it knows how much mass comes before.
+   to its neighbours: it knows how much mass comes before. For this the chunks are read again, for every few
+   directions.
+
+Where all points of a cloud weigh the same, chunks are not sorted for that: they are put in rough order, and
+only numbers that are close to the end of a range are sorted (:mod:`orthoslice.costs.pieces`).
 
 Marks that were drawn badly make ranges longer, never wrong. Points equal to a mark are not sent, their mass is
 known from the count; a value that many points have is a mark nearly for certain, so ties make ranges shorter.
@@ -17,22 +21,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from orthoslice.cloud import Cloud
-from orthoslice.costs.segments import segment_costs, sort_segments
+from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
+from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import total_mass, whole_masses
+from orthoslice.directions.base import Directions
+from orthoslice.kernels.rough import rough_bounds
 from orthoslice.orders import stable_order
 from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chunks, weights_of
 from orthoslice.parallel.exchange import Cluster, Lines, Table
-from orthoslice.threads import single_threaded_blas
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
+
+# Points that are projected and counted at a time, as a core's cache holds them.
+_COUNTED = 1 << 14
 
 _NOTHING = (False, False, False, False)
 
@@ -90,25 +99,42 @@ def range_costs(
     n_ranges: int,
     samples: tuple[Table, Table],
     cluster: Cluster,
-) -> list[Table]:
-    """Costs on the line for every row of `lines`, each direction cut into `n_ranges`.
+) -> Iterator[Table]:
+    """Costs on the line for the rows of each of `lines`, in turn, every direction cut into `n_ranges`.
 
-    `samples` are points of both clouds that were drawn at random: see :func:`draw_samples`.
+    All are counted at once; those of one entry are exchanged at once. `samples` are points of both clouds that
+    were drawn at random: see :func:`draw_samples`.
     """
-    import dask
-
-    # Points that are equal shall have equal projections, in whatever chunk they are.
+    # What is counted must be what is sent later, with other rows beside it and perhaps by another processor.
     lines = tuple(one._replace(steady=True) for one in lines)
     marks = [_marks(sample, c.reading, lines, n_ranges) for sample, c in zip(samples, (x, y), strict=True)]
     units = units_of(x, y)
     counts = _count(x, y, lines, marks, units, cluster)
-    n_rows = len(marks[0])
-    shares = [_shares([m[row] for m in marks], [c[row] for c in counts], n_ranges) for row in range(n_rows)]
+    rows = range(sum(_n_rows(one) for one in lines))
+    shares = [_shares([m[row] for m in marks], [c[row] for c in counts], n_ranges) for row in rows]
+    ends = np.cumsum([0, *(_n_rows(one) for one in lines)])
+    for one, (first, stop) in zip(lines, itertools.pairwise(ends), strict=True):
+        yield _exchanged(x, y, p, one, shares[first:stop], units, cluster)
+
+
+def _exchanged(
+    x: LazyCloud,
+    y: LazyCloud,
+    p: float,
+    lines: Lines,
+    shares: list[list[Share]],
+    units: tuple[Units, Units],
+    cluster: Cluster,
+) -> Table:
+    """Costs on some rows of directions whose ranges are known."""
+    import dask
+
+    n_rows, n_ranges = len(shares), len(shares[0])
     send = dask.delayed(_send, pure=False, nout=n_rows * n_ranges)
     told = dask.delayed((lines, shares), pure=False, traverse=False)
     sent = [
-        [send(chunk, weights, c.reading, told, side, unit) for chunk, weights in c.pairs]
-        for side, (c, unit) in enumerate(zip((x, y), units, strict=True))
+        [send(*pair, cloud.reading, told, side, unit) for pair in cloud.pairs]
+        for side, (cloud, unit) in enumerate(zip((x, y), units, strict=True))
     ]
     price = dask.delayed(_price, pure=False)
     parts = [
@@ -117,10 +143,22 @@ def range_costs(
         for k, share in enumerate(shares[row])
     ]
     found = np.array(cluster.compute(*parts)).reshape(n_rows, n_ranges)
-    totals = np.array([float(own[-1].stop) for own in shares])
-    costs = found.sum(axis=1) / totals
-    ends = np.cumsum([_n_rows(one) for one in lines])
-    return np.split(costs, ends[:-1])
+    costs: Table = found.sum(axis=1) / np.array([float(own[-1].stop) for own in shares])
+    return costs
+
+
+def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Table:
+    """Costs on the line from all pieces `(slices, points)` of both clouds, which are in rough order.
+
+    The points of a cloud weigh the same.
+    """
+    masses = [int(unit.each or 0) for unit in units]
+    total = masses[0] * sum(piece.shape[1] for piece in sent[0])
+    costs = []
+    for row in range(len(sent[0][0])):
+        sides = [Side([piece[row] for piece in own], mass) for own, mass in zip(sent, masses, strict=True)]
+        costs.append(piece_cost(*sides, total, p) / total)
+    return np.array(costs)
 
 
 def draw_samples(x: LazyCloud, y: LazyCloud, n_ranges: int) -> tuple[Table, Table]:
@@ -169,30 +207,55 @@ def _count(
 def _count_chunk(
     chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: Table, unit: Units
 ) -> Table:
-    rows, ends = _sorted(chunk, weights, reading, lines, unit)
-    found = np.empty((len(rows), 2, marks.shape[1]), dtype=np.int64)
-    for k, row in enumerate(rows):
-        for side, name in enumerate(("left", "right")):
-            place = np.searchsorted(row, marks[k], side=name)  # type: ignore[call-overload]
-            found[k, side] = place * unit.each if ends is None else ends[k][place]
+    points, start = reading.points(chunk), 0
+    found = np.zeros((len(marks), 2, marks.shape[1]), dtype=np.int64)
+    # A few rows at a time: this may be all directions there are.
+    for one in lines:
+        own = slice(start, start + _n_rows(one))
+        start = own.stop
+        if unit.each is not None:
+            directions = one.draw()
+            for k, row in zip(range(own.start, own.stop), range(one.rows.start, one.rows.stop), strict=True):
+                found[k] = unit.each * mark_counts(_row_in_parts(points, directions, row), marks[k])
+            continue
+        rows, ends = _sorted(points, weights, one, unit)
+        for k in range(len(rows)):
+            for side, name in enumerate(("left", "right")):
+                place = np.searchsorted(rows[k], marks[own][k], side=name)  # type: ignore[call-overload]
+                found[own][k, side] = ends[k][place]
     return found
 
 
-def _sorted(
-    chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], unit: Units
-) -> tuple[Table, Table | None]:
-    """Projections of a chunk in order, `(rows, n)`, and the mass before each and in all where points differ."""
-    with single_threaded_blas():
-        points = reading.points(chunk)
-        rows = np.concatenate([one.project(points) for one in lines])
-    if unit.each is not None:
-        sort_segments(rows, np.array([0, rows.shape[1]]))
-        return rows, None
+def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[Table]:
+    """Projections on one direction, a few at a time."""
+    for first in range(0, len(points), _COUNTED):
+        yield directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0]
+
+
+def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
+    """Projections of a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    rows = lines.project(points)
     order = stable_order(rows)
     masses = unit.masses(rows.shape[1], weights)[order]
     ends = np.zeros((len(rows), rows.shape[1] + 1), dtype=np.int64)
     np.cumsum(masses, axis=1, out=ends[:, 1:])
     return np.take_along_axis(rows, order, axis=1), ends
+
+
+def _roughly_sorted(points: Table, lines: Lines, shares: list[list[Share]], side: int) -> Table:
+    """Projections of a chunk `(rows, n)` in rough order, but sorted where ranges are cut.
+
+    A binary search for the end of a range finds its place there.
+    """
+    rows: Table = np.ascontiguousarray(lines.project(points))
+    order_roughly(rows)
+    for row, own in zip(rows, shares, strict=True):
+        cuts = [share.cuts[side] for share in own]
+        ends = np.array([[cut.low, cut.high] for cut in cuts], dtype=row.dtype).ravel()
+        lows, highs = rough_bounds(ends[np.isfinite(ends)])
+        for first, stop in zip(np.searchsorted(row, lows), np.searchsorted(row, highs), strict=True):
+            sort_segments(row[None, first:stop], np.array([0, stop - first]))
+    return rows
 
 
 def _shares(marks: list[Table], counts: list[Table], n_ranges: int) -> list[Share]:
@@ -216,22 +279,29 @@ def _send(
     chunk: Any,
     weights: Any,
     reading: Reading,
-    told: tuple[tuple[Lines, ...], list[list[Share]]],
+    told: tuple[Lines, list[list[Share]]],
     side: int,
     unit: Units,
 ) -> tuple[tuple[Table, Table | None], ...]:
-    """What every range of every row gets of a chunk: numbers in order, and their masses where they differ."""
+    """What every range of every row gets of a chunk: numbers, and their masses where they differ.
+
+    Numbers are in order where masses differ, and else in rough order.
+    """
     lines, shares = told
-    rows, ends = _sorted(chunk, weights, reading, lines, unit)
+    points, ends = reading.points(chunk), None
+    if unit.each is not None:
+        rows = _roughly_sorted(points, lines, shares, side)
+    else:
+        rows, ends = _sorted(points, weights, lines, unit)
     pieces = []
     for k, row in enumerate(rows):
         for share in shares[k]:
             cut = share.cuts[side]
             first = np.searchsorted(row, np.asarray(cut.low, dtype=row.dtype), side="right")
             stop = max(first, np.searchsorted(row, np.asarray(cut.high, dtype=row.dtype), side="left"))
-            # Copied: a view would keep the whole chunk.
             masses = None if ends is None else np.diff(ends[k][first : stop + 1])
-            pieces.append((row[first:stop].copy(), masses))
+            # A view: it is the sum of all pieces that memory must hold, and copies would come on top of it.
+            pieces.append((row[first:stop], masses))
     return tuple(pieces)
 
 
@@ -239,40 +309,31 @@ def _price(
     share: Share, units: tuple[Units, Units], p: float, *sent: list[tuple[Table, Table | None]]
 ) -> float:
     """The cost of a range, times the mass of all."""
-    if units[0].each == units[1].each == 1:
-        sides = [_ranks(share, cut, own) for cut, own in zip(share.cuts, sent, strict=True)]
-        n = share.stop - share.first
-        (cost,) = segment_costs(np.concatenate(sides)[None, :], np.array([0, n, 2 * n]), p)
-        return n * float(cost)
+    if units[0].each is not None:
+        sides = [_side(share, *own) for own in zip(share.cuts, sent, units, strict=True)]
+        return float(piece_cost(*sides, share.stop - share.first, p))
     clouds, rows = [], []
-    for cut, own, unit in zip(share.cuts, sent, units, strict=True):
-        values, masses = _weighed_ranks(share, cut, own, unit)
+    for cut, own in zip(share.cuts, sent, strict=True):
+        values, masses = _weighed_ranks(share, cut, own)
         rows.append(values[None, :])
         clouds.append(Cloud(shape_only((len(values), 1), values.dtype), masses=masses))
     scores, *_ = weighted_slopes(rows[0], rows[1], clouds[0], clouds[1], p, 1.0, False, _NOTHING)
     return float(scores[0]) * total_mass(rows[0])
 
 
-def _ranks(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]]) -> Table:
-    """The numbers of a range in order, where every point weighs 1: as many as the range is long."""
-    values = np.concatenate([piece for piece, _ in sent])[None, :]
-    sort_segments(values, np.array([0, values.size]))
-    start = cut.below + cut.at_low
-    lows = max(0, min(share.stop, start) - max(share.first, cut.below))
-    inner = values[0, max(0, share.first - start) : max(0, share.stop - start)]
-    highs = share.stop - share.first - lows - len(inner)
-    return np.concatenate([np.full(lows, cut.low, values.dtype), inner, np.full(highs, cut.high, values.dtype)])
+def _side(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]], unit: Units) -> Side:
+    """What a range gets of a cloud whose points weigh the same."""
+    assert unit.each is not None
+    # Marks that are one and the same are counted once.
+    at_high = cut.at_high if cut.low < cut.high else 0
+    ends = (cut.low, cut.at_low // unit.each), (cut.high, at_high // unit.each)
+    return Side([piece for piece, _ in sent], unit.each, share.first - cut.below, ends)
 
 
-def _weighed_ranks(
-    share: Share, cut: Cut, sent: list[tuple[Table, Table | None]], unit: Units
-) -> tuple[Table, Table]:
+def _weighed_ranks(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]]) -> tuple[Table, Table]:
     """The numbers of a range in order, and how much of the mass of each is in the range."""
     values = np.concatenate([piece for piece, _ in sent])
-    if unit.each is None:
-        masses = np.concatenate([mass for _, mass in sent if mass is not None])
-    else:
-        masses = np.full(len(values), unit.each, dtype=np.int64)
+    masses = np.concatenate([mass for _, mass in sent if mass is not None])
     order = stable_order(values[None, :])[0]
     # Marks that are one and the same are counted once.
     at_high = cut.at_high if cut.low < cut.high else 0

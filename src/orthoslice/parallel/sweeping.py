@@ -43,12 +43,12 @@ def lazy_unit_sums(
     return _swept(moved, sweep, functools.partial(_sum_units, told), cluster)
 
 
-def _sum_units(job: Job, first: int, *received: tuple[Table, Table | None]) -> UnitSums:
+def _sum_units(job: Job, first: int, *received: tuple[list[Table], Table | None]) -> UnitSums:
     return unit_sums(job, _piece(first, received))
 
 
-def _piece(first: int, received: Sequence[tuple[Table, Table | None]]) -> Piece:
-    rows = np.concatenate([own for own, _ in received], axis=1)
+def _piece(first: int, received: Sequence[tuple[list[Table], Table | None]]) -> Piece:
+    rows = np.concatenate([piece for own, _ in received for piece in own], axis=1)
     return Piece(first, slice(0, len(rows)), Known(rows))
 
 
@@ -108,7 +108,9 @@ def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress:
     return values_of(test, totals) ** (1 / test.p), farthest
 
 
-def _price_lines(test: PermutationTest, first: int, *received: tuple[Table, Table | None]) -> tuple[int, Table]:
+def _price_lines(
+    test: PermutationTest, first: int, *received: tuple[list[Table], Table | None]
+) -> tuple[int, Table]:
     piece = _piece(first, received)
     return piece.n_rows, priced_piece(test, piece)
 

@@ -79,7 +79,7 @@ def _cost_rows(a: Any, b: Any, p: Any, scores: Any) -> None:
 
 
 @summing
-def _cost_ranks(a: Any, b: Any, p: Any) -> Any:
+def cost_ranks(a: Any, b: Any, p: Any) -> Any:
     """The summed costs of points that are matched rank by rank."""
     total = 0.0
     # Written out: with the choice inside, the loop would not be vector code.
@@ -98,7 +98,7 @@ def cost_row(a: Any, b: Any, p: Any) -> Any:
     """What it costs to move the sorted points `a (n,)` onto `b (m,)`, by integer ranks where n and m differ."""
     n, m = a.size, b.size
     if n == m:
-        return _cost_ranks(a, b, p) / n
+        return cost_ranks(a, b, p) / n
     total = 0.0
     i, j, left_i, left_j = 0, 0, m, n
     while i < n:

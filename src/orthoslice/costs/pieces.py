@@ -1,0 +1,99 @@
+"""Costs on the line of rows that come in pieces, from many chunks of points, and may be longer than a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from orthoslice.arrays import Operation
+from orthoslice.costs.lines import powered
+from orthoslice.kernels import numba_refusal
+from orthoslice.kernels.rough import Side
+
+__all__ = ["Side", "mark_counts", "order_roughly", "piece_cost"]
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+
+order_roughly = Operation("order_roughly")
+"""order_roughly(rows (slices, n)): put rows, in place, in an order that :data:`piece_cost` can make use of.
+
+That is the order of their leading bits, or any finer one.
+"""
+
+
+@order_roughly.implementation("numba", lambda *_: numba_refusal())
+def _order_roughly_numba(rows: Table) -> None:
+    from orthoslice.kernels.numba.pieces import order_in_place
+
+    order_in_place(rows)
+
+
+@order_roughly.implementation("reference", lambda *_: None)
+def _order_roughly(rows: Table) -> None:
+    rows.sort(axis=-1)
+
+
+mark_counts = Operation("mark_counts")
+"""mark_counts(parts, marks (k,)) -> (2, k): how many numbers are below, and up to, each mark.
+
+The numbers come in parts, which are arrays `(n,)`, and in any order.
+"""
+
+
+@mark_counts.implementation("numba", lambda *_: numba_refusal())
+def _mark_counts_numba(parts: Iterable[Table], marks: Table) -> Table:
+    from orthoslice.kernels.numba.pieces import count_marks
+
+    counts: Table = count_marks(parts, marks)
+    return counts
+
+
+@mark_counts.implementation("reference", lambda *_: None)
+def _mark_counts(parts: Iterable[Table], marks: Table) -> Table:
+    row = np.sort(np.concatenate(list(parts)))
+    return np.stack([np.searchsorted(row, marks, "left"), np.searchsorted(row, marks, "right")])
+
+
+piece_cost = Operation("piece_cost")
+"""piece_cost(x side, y side, mass, p) -> float: what it costs to move so much mass from one side to the other.
+
+It is that of the least numbers, after those which are skipped, in their order; costs are counted by mass.
+"""
+
+
+def _numbers_of(x: Side, y: Side) -> list[int]:
+    return [sum(piece.size for piece in side.pieces) for side in (x, y)]
+
+
+def _kernel_bytes(x: Side, y: Side, *_: Any) -> int:
+    # Where the leading bits of all numbers are the same, they are sorted all at once.
+    n, m = _numbers_of(x, y)
+    return int(x.pieces[0].itemsize) * (n + m + 2 * max(n, m))
+
+
+def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
+    # Numbers twice; and where they end, once by row and twice in all, with a pair for each end.
+    return (2 * int(x.pieces[0].itemsize) + 64) * sum(_numbers_of(x, y))
+
+
+@piece_cost.implementation("numba", lambda *_: numba_refusal(), row_bytes=_kernel_bytes)
+def _piece_cost_numba(x: Side, y: Side, mass: int, p: float) -> float:
+    from orthoslice.kernels.numba.pieces import price_pieces
+
+    return price_pieces(x, y, mass, p)
+
+
+@piece_cost.implementation("reference", lambda *_: None, row_bytes=_plain_bytes)
+def _piece_cost(x: Side, y: Side, mass: int, p: float) -> float:
+    rows, stops = [], []
+    for side in (x, y):
+        runs = [np.full(count, value, dtype=side.pieces[0].dtype) for value, count in side.ends]
+        rows.append(np.sort(np.concatenate([*runs, *side.pieces])))
+        stops.append(side.unit * np.arange(1, rows[-1].size + 1) - side.skipped)
+    cuts = np.unique(np.concatenate([[0, mass], *stops]))
+    cuts = cuts[(cuts >= 0) & (cuts <= mass)]
+    i, j = (np.searchsorted(own, cuts[:-1], side="right") for own in stops)
+    return float(powered(rows[0][i] - rows[1][j], p).astype(np.float64) @ np.diff(cuts))
