@@ -21,7 +21,7 @@ import numpy as np
 from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
-from orthoslice.kernels.numba.splitting import sort_row
+from orthoslice.kernels.numba.splitting import piece_bounds, sort_row
 from orthoslice.kernels.rough import ROUGH_BITS, Side, leading_bits, rough_bounds
 
 # Numbers that are sorted at a time, as a core's cache holds them; and from how many one is drawn to cut there.
@@ -75,8 +75,11 @@ def _sort_near(keys: Any, spare: Any, starts: Any, low: Any, width: Any) -> None
 
 
 @compiled
-def _sort_part(bits: Any, keys: Any, spare: Any) -> None:
-    """Sort numbers, given as bits, into `keys`; those that are close to each other in fewer passes."""
+def _sort_part(bits: Any, keys: Any, spare: Any, bounds: Any) -> None:
+    """Sort numbers, given as bits, into `keys`; those that are close to each other in fewer passes.
+
+    `bounds` come from :func:`piece_bounds`.
+    """
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     low = high = as_key(bits[0], top)
     for k in range(bits.size):
@@ -88,9 +91,9 @@ def _sort_part(bits: Any, keys: Any, spare: Any) -> None:
         width += 1
     if width <= WIDE_BITS:
         _sort_near(keys, spare, np.empty((2, 1 << width), dtype=np.uint32), low, width)
+        decode(keys)
     else:
-        keys[:] = sort_row(bits, keys, spare, counters(bits.reshape(1, -1)))
-    decode(keys)
+        keys[:] = sort_row(bits, keys, spare, counters(bits.reshape(1, -1)), bounds)
 
 
 @compiled
@@ -201,7 +204,7 @@ class _Ordered:
 
     def parts(self, bits: Any, spare: Any) -> Iterator[Any]:
         """Parts in order, each of them valid until the next; `bits` and `spare` are shared by both sides."""
-        keys = np.empty(self.longest, dtype=bits.dtype)
+        keys, bounds = np.empty(self.longest, dtype=bits.dtype), piece_bounds(self.longest, bits.itemsize)
         (low, n_low), (high, n_high) = self.side.ends
         skipped = self.side.skipped // self.side.unit
         yield from _repeated(low, n_low - min(skipped, n_low), self.dtype)
@@ -213,7 +216,7 @@ class _Ordered:
                 continue
             taken = [piece[a:b] for piece, a, b in zip(self.pieces, first, stop, strict=True)]
             np.concatenate(taken, out=bits[:size].view(self.dtype))
-            _sort_part(bits[:size], keys[:size], spare[:size])
+            _sort_part(bits[:size], keys[:size], spare[:size], bounds)
             yield keys[skipped:size].view(self.dtype)
             skipped = 0
         yield from _repeated(high, n_high - min(skipped, n_high), self.dtype)
