@@ -10,7 +10,9 @@ gets the points, and projects them itself; that is done where `memory` holds the
 for `memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
 **Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
-worker gets all points once, and works on its share of the directions.
+worker gets all points once, and works on its share of the directions. Where `memory` does not hold them, the
+couplings are cut into ranges, each of which gets its points (:mod:`orthoslice.parallel.row_ranges`): n times
+`dim` numbers are sent a direction.
 
 **Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error
 bar (means and some points), and one for every few directions, as many as there are tasks at once. Chunks are

@@ -52,8 +52,8 @@ _LOOKS = 3
 # How many times longer than its share a range may become.
 _LONGEST = 2
 
-# Copies of its points that a range makes (as they came, together, in two orders), and bytes beside each for mass
-# and places: more than was measured in 3 to 64 dimensions, by what ranges are too long.
+# Copies of its points that a range makes (as they came, together, in two orders), and bytes beside each, for
+# its mass and places: more than was measured in 3 to 64 dimensions, by what ranges are too long.
 _COPIES, _BESIDE = 4, 32
 
 # Directions that are looked at and counted in one pass over the chunks.
