@@ -201,10 +201,6 @@ def pairwise(
     labels, points = _check_clouds(clouds)
     sizes = [cloud.n for cloud in points]
     pool = _pooled(points)
-    if is_projected and pool.is_lazy:
-        raise ValueError(
-            "`method` must be 'sliced' for Dask collections: PW of all pairs is not offered for them."
-        )
     sampler = check_host_directions(directions, pool)
     if isinstance(sampler, Stratified):
         raise ValueError(
@@ -215,8 +211,8 @@ def pairwise(
     pool, _, scale = unit_scale(pool, pool, p)
     pool, _ = centred(pool, pool)
     starts = np.cumsum([0, *sizes])
-    if is_projected:
-        pool = _ready_for_ties(pool, starts)
+    if is_projected and not pool.is_lazy:
+        pool = each_ready_for_ties(pool, starts)
     score: Score = Exact() if is_projected else Sliced()
     sampler, layout = plan_layout(sampler, count, pool.dim, score, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
@@ -224,7 +220,10 @@ def pairwise(
     layout = _with_few_units(layout, len(labels), room)
     job = Job(pool.points, pool.rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
-    sums = _lazy_sums(job, pool, points, sampler, stream) if pool.is_lazy else _sums(job, sampler, stream)
+    if pool.is_lazy:
+        sums = _lazy_sums(job, score, pool, points, sampler, stream)
+    else:
+        sums = _sums(job, sampler, stream)
     found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
     if not pool.is_lazy:
         _check_values(job, found.mean)
@@ -375,12 +374,12 @@ def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
 
 
 def _lazy_sums(
-    job: Job, pool: Cloud, clouds: list[Cloud], sampler: Sampler, stream: Stream
+    job: Job, score: Score, pool: Cloud, clouds: list[Cloud], sampler: Sampler, stream: Stream
 ) -> Iterator[UnitSums]:
     """The same, of clouds in chunks."""
     from orthoslice.parallel.sweeping import lazy_unit_sums
 
-    return lazy_unit_sums(job, pool, clouds, sampler, stream)
+    return lazy_unit_sums(job, score, pool, clouds, sampler, stream)
 
 
 def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
@@ -413,7 +412,7 @@ def unit_sums(job: Job, piece: Piece) -> UnitSums:
     ]
 
 
-def _ready_for_ties(pool: Cloud, starts: Table) -> Cloud:
+def each_ready_for_ties(pool: Cloud, starts: Table) -> Cloud:
     """All clouds in float64, the points of each in the order that ties are to keep, with their roundings."""
     points = pool.points.astype(np.float64)
     rounding = np.empty(len(points))

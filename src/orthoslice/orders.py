@@ -141,15 +141,23 @@ def may_be_shuffled(x: Cloud, y: Cloud) -> bool:
 def ready_for_ties(cloud: Cloud) -> tuple[Array | None, Cloud]:
     """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
 
-    A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
-    it is taken; a few more allow for transforms. In float32 as much would tie many neighbours that are not
-    equal: there only equal numbers tie.
+    In float32 as much would tie many neighbours that are not equal: there only equal numbers tie.
     """
     order, cloud = in_canonical_order(cloud)
     if projection_dtype(cloud.points) != namespace(cloud.points).float64:
         return order, cloud
-    lengths = cloud.project(_Lengths(), slice(0, 1))[0] if cloud.is_mapped else _lengths(detach(cloud.points))
-    return order, replace(cloud, rounding=(cloud.dim + 8) * 2.0**-53 * lengths)
+    if cloud.is_mapped:
+        return order, replace(cloud, rounding=cloud.project(_Roundings(), slice(0, 1))[0])
+    return order, replace(cloud, rounding=roundings(detach(cloud.points)))
+
+
+def roundings(points: Array) -> Array:
+    """How far off the projections in float64 of points `(..., n, dim)` may be, `(..., n)`.
+
+    A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
+    it is taken; a few more allow for transforms.
+    """
+    return (points.shape[-1] + 8) * 2.0**-53 * _lengths(points)
 
 
 def _lengths(points: Array) -> Array:
@@ -165,11 +173,11 @@ def _lengths(points: Array) -> Array:
     return largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
 
 
-class _Lengths:
-    """Lengths of points, asked for in the way of directions: a few points at a time."""
+class _Roundings:
+    """Roundings of points, asked for in the way of directions: a few points at a time."""
 
     def project(self, points: Array, rows: slice) -> Array:
-        return _lengths(points)[None, :]
+        return roundings(points)[None, :]
 
 
 def gather_points(points: Array, index: Array) -> Array:

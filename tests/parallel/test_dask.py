@@ -105,7 +105,7 @@ def test_the_ways_are_taken(rng: np.random.Generator, monkeypatch: pytest.Monkey
     from orthoslice.parallel import dask as driver
 
     taken = []
-    for name in ("_ByPoints", "_ByProjections", "_ByRanges"):
+    for name in ("_ByPoints", "_ByProjections", "_ByRanges", "_ByRowRanges"):
         plain = getattr(driver, name).run
 
         def run(self: Any, *units: int, name: str = name, plain: Any = plain) -> Any:
@@ -116,8 +116,9 @@ def test_the_ways_are_taken(rng: np.random.Generator, monkeypatch: pytest.Monkey
     x = da.from_array(rng.normal(size=(30, 3)), chunks=(7, 3))
     for count, memory in ((5, 10**6), (3, 10**6), (3, 32 * 60 // 3)):
         osl.sliced_wasserstein(x, x + 1, n_directions=count, directions="iid", rng=0, memory=memory)
-    osl.projected_wasserstein(x, x + 1, n_directions=3, rng=0)
-    assert taken == ["_ByPoints", "_ByProjections", "_ByRanges", "_ByPoints"]
+    for memory in (10**6, 60 * (2 * 24 + 48) - 1):
+        osl.projected_wasserstein(x, x + 1, n_directions=3, rng=0, memory=memory)
+    assert taken == ["_ByPoints", "_ByProjections", "_ByRanges", "_ByPoints", "_ByRowRanges"]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -321,11 +322,16 @@ def test_two_sample_tests(score: str, grouped: bool, rng: np.random.Generator) -
     np.testing.assert_allclose(found.null_distribution, known.null_distribution, rtol=1e-10)
 
 
-def test_pairwise(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("method", ["sliced", "projected"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_pairwise(method: str, tied: bool, rng: np.random.Generator) -> None:
     clouds = {name: rng.normal(size=(n, 3)) * 1e180 for name, n in (("a", 30), ("b", 41), ("c", 22))}
-    known = osl.pairwise(clouds, rng=0, n_directions=20, p=1)
+    if tied:
+        clouds = {name: (a / 1e180).round() for name, a in clouds.items()}
+    options = {"method": method, "rng": 0, "n_directions": 20, "p": 1}
+    known = osl.pairwise(clouds, **options)
     lazy = {name: da.from_array(a, chunks=(13, 3)) for name, a in clouds.items()} | {"b": clouds["b"]}
-    found = osl.pairwise(lazy, rng=0, n_directions=20, p=1)
+    found = osl.pairwise(lazy, **options)
     assert found.labels == known.labels
     np.testing.assert_allclose(found.distance, known.distance, rtol=1e-12)
     np.testing.assert_allclose(found.distance_stderr, known.distance_stderr, rtol=1e-9)
@@ -334,6 +340,21 @@ def test_pairwise(rng: np.random.Generator) -> None:
         osl.pairwise(lazy)
     with pytest.raises(OverflowError, match="too high for Dask collections"):
         osl.pairwise([lazy["a"], lazy["b"]], p=40)
+
+
+def test_what_needs_all_points_in_one_task_says_so(rng: np.random.Generator) -> None:
+    x = da.from_array(rng.normal(size=(300, 3)), chunks=(100, 3))
+    # 600 points take three copies of 24 bytes, and a direction.
+    with pytest.raises(
+        ValueError, match=r"must hold all points .*: 0\.0912MB; got 0\.09MB\..*`score=\"sliced\"`"
+    ):
+        osl.two_sample_test(x, x + 1, score="projected", memory=90_000)
+    with pytest.raises(
+        ValueError, match=r"must hold all points .*: 0\.0624MB; got 0\.06MB\..*of a pair at a time"
+    ):
+        osl.pairwise([x, x + 1], method="projected", memory=60_000)
+    options = {"score": "projected", "n_permutations": 19, "n_directions": 3, "rng": 0}
+    assert osl.two_sample_test(x, x + 1, **options, memory=92_000).n_directions == 3
 
 
 def test_ranges_of_a_value_that_most_points_have(rng: np.random.Generator) -> None:

@@ -11,7 +11,9 @@ gets the points, and projects them itself; that is done where `memory` holds the
 for `memory` is cut into ranges of ranks (:mod:`orthoslice.parallel.ranges`).
 
 **Projected distances** price pairs of points, which lie in different chunks. They are priced exactly: every
-worker gets all points once, and works on its share of the directions.
+worker gets all points once, and works on its share of the directions. Where `memory` does not hold them, the
+couplings are cut into ranges, each of which gets its points (:mod:`orthoslice.parallel.row_ranges`): n times
+`dim` numbers are sent a direction.
 
 **Passes over the data.** One to look at it (checks and ranges), one for what tells how far to trust an error
 bar (means and some points), and one for every few directions, as many as there are tasks at once. Chunks are
@@ -52,6 +54,7 @@ from orthoslice.parallel.chunks import (
 )
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
 from orthoslice.parallel.ranges import Units, draw_samples, range_costs, units_of, whole_costs
+from orthoslice.parallel.row_ranges import RowRanges
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
@@ -107,10 +110,12 @@ def _way(
     cluster = cluster_at_hand(request.workers)
     request = replace(request, workers=1, progress=False)
     way = _Way(request, x, y, stream, advance, cluster)
-    if request.score.breaks_ties:
-        return _ByPoints.of(way).run
     # Chunks, and the points that they make.
     size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
+    if request.score.breaks_ties:
+        if size + request.score.row_bytes(x, y, request.p, _NOTHING) <= request.memory:
+            return _ByPoints.of(way).run
+        return _ByRowRanges(*way.parts, ranges=RowRanges.of(request, stream, x, y, cluster)).run
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
         return _ByPoints.of(way).run
     whole = (_ByProjections if units_of(x, y)[0].each is None else _ByPieces)(*way.parts)
@@ -259,6 +264,20 @@ class _Priced(Sliced):
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         return Scored(self.costs / mean_shortening(draw.directions.dim, draw.directions.ambient_dim, p))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ByRowRanges(_Way):
+    """Couplings are cut into ranges, each small enough for a task, which gets its points."""
+
+    ranges: RowRanges
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        tables, most = [], self.ranges.rows_at_once
+        for task in cut_units(self.request.layout, first_unit, stop_unit, most, self.request.sampler.extends):
+            tables.append(self.ranges.scores(task))
+            self.advance(task.n_rows)
+        return self.scored(tables)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

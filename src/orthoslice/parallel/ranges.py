@@ -53,13 +53,15 @@ class Units(NamedTuple):
     """Of every point; None where they differ."""
     share: float | None = None
     """The weight of every point, where they do not differ but are counted like those that do."""
+    whole: float = 1.0
+    """What all weights sum to: 1, but for their rounding."""
 
     def masses(self, n: int, weights: Any) -> Table:
         """The integer masses of the points of a chunk."""
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
-        masses: Table = whole_masses(shares * float(total_mass(shares)))
+        masses: Table = whole_masses(shares / self.whole * float(total_mass(shares)))
         return masses
 
 
@@ -69,7 +71,8 @@ def units_of(x: LazyCloud, y: LazyCloud) -> tuple[Units, Units]:
         shared = math.gcd(x.n, y.n)
         if x.n // shared * y.n <= total_mass(np.zeros(1)):
             return Units(y.n // shared), Units(x.n // shared)
-    return Units(None, 1 / x.n), Units(None, 1 / y.n)
+    wholes = [1.0 if c.weight_chunks is None else math.fsum(c.chunk_weights) for c in (x, y)]
+    return Units(None, 1 / x.n, wholes[0]), Units(None, 1 / y.n, wholes[1])
 
 
 class Cut(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.all_pairs import Job, UnitSums, unit_sums
+from orthoslice.all_pairs import Job, UnitSums, each_ready_for_ties, unit_sums
 from orthoslice.arrays import DType, Stream
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
@@ -19,12 +19,13 @@ from orthoslice.parallel.chunks import LazyCloud, Reading, common_origin, pool_o
 from orthoslice.parallel.exchange import Cluster, Known, Lines, Table, cluster_at_hand, exchange
 from orthoslice.permutations import PermutationTest, priced_piece, ready_to_order, values_of
 from orthoslice.progress import progress_bar
+from orthoslice.scores import Score
 from orthoslice.sweeps import Piece, is_high, sweep_blocks
 from orthoslice.threads import single_threaded_blas
 
 
 def lazy_unit_sums(
-    job: Job, pool: Cloud, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
+    job: Job, score: Score, pool: Cloud, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
 ) -> Iterator[UnitSums]:
     """Summed scores of all pairs of clouds in chunks, some directions after the others; see `pairwise`."""
     assert isinstance(pool, LazyCloud)
@@ -35,11 +36,17 @@ def lazy_unit_sums(
     for cloud in clouds:
         assert isinstance(cloud, LazyCloud)
         moved.append((cloud.divided(exponent) if exponent else cloud).moved(origin))
-    row = 4 * pool.dtype.itemsize * pool.n
+    dtype = np.dtype(score.directions_dtype(pool))
+    row = 4 * dtype.itemsize * pool.n
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
     # What the points are does not matter any more, only how many there are.
     told = job._replace(unit_ends=np.asarray(job.unit_ends), workers=1)
-    sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, pool.dtype, at_once)
+    sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
+    if score.breaks_ties:
+        _check_room(
+            job.memory, pool, row, "`projected_wasserstein` of a pair at a time, with one `rng`, does with less"
+        )
+        return _swept_points(moved, functools.partial(_ready_job, told), unit_sums, sweep, cluster)
     return _swept(moved, sweep, functools.partial(_sum_units, told), cluster)
 
 
@@ -95,9 +102,11 @@ def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress:
     at_once = _rows_at_once(test.memory, row, test.layout, cluster)
     dtype = np.dtype(np.float64)
     sweep = sweep_blocks(test.sampler, test.layout, test.stream, pool.dim, dtype, at_once)
-    priced = _swept(clouds, sweep, functools.partial(_price_lines, test), cluster)
     if test.score == "projected":
-        priced = _priced_points(test, clouds, sweep, cluster)
+        _check_room(test.memory, pool, row, '`score="sliced"`, or a random part of the rows, does with less')
+        priced = _swept_points(clouds, functools.partial(_ready_test, test), _price_piece, sweep, cluster)
+    else:
+        priced = _swept(clouds, sweep, functools.partial(_price_lines, test), cluster)
     totals = np.zeros(test.n_labellings)
     with progress_bar("permutations", test.layout.n_directions, progress) as advance:
         for n_rows, found in priced:
@@ -112,31 +121,56 @@ def _price_lines(
     test: PermutationTest, first: int, *received: tuple[list[Table], Table | None]
 ) -> tuple[int, Table]:
     piece = _piece(first, received)
+    return _price_piece(test, piece)
+
+
+def _price_piece(test: PermutationTest, piece: Piece) -> tuple[int, Table]:
     return piece.n_rows, priced_piece(test, piece)
 
 
-def _priced_points(
-    test: PermutationTest,
+def _check_room(memory: int, pool: LazyCloud, row: int, instead: str) -> None:
+    """Refuse what needs all points in one task where they have no room."""
+    # Chunks, the points that they make, and those in order, in float64.
+    needed = 3 * 8 * pool.n * pool.dim + row
+    if needed > memory:
+        raise ValueError(
+            f"`memory` must hold all points where pairs of many labellings or clouds are priced in space: "
+            f"{needed / 1e6:.4g}MB; got {memory / 1e6:.4g}MB. Pass more, if workers have it; {instead}."
+        )
+
+
+def _swept_points(
     clouds: Sequence[LazyCloud],
+    prepare: Callable[[Table], Any],
+    work: Callable[[Any, Piece], Any],
     sweep: Iterator[tuple[int, slice, Any]],
     cluster: Cluster,
-) -> Iterator[tuple[int, Table]]:
-    """The same where pairs are priced in space: every worker gets all points."""
+) -> Iterator[Any]:
+    """As :func:`_swept`, where pairs are priced in space: every worker gets all points, made ready once."""
     import dask
 
     chunks = [(cloud.reading, list(cloud.chunks)) for cloud in clouds]
-    (ready,) = dask.persist(dask.delayed(_ready, pure=False)(test, chunks))
-    price = dask.delayed(_price_points, pure=False)
+    (ready,) = dask.persist(dask.delayed(_prepared, pure=False)(prepare, chunks))
+    do = dask.delayed(_work_on_points, pure=False)
     while wave := list(itertools.islice(sweep, cluster.n_slots)):
-        yield from cluster.compute(*(price(ready, Lines(blocks, rows)) for _, rows, blocks in wave))
+        yield from cluster.compute(
+            *(do(work, ready, first, Lines(blocks, rows)) for first, rows, blocks in wave)
+        )
 
 
-def _ready(test: PermutationTest, chunks: list[tuple[Reading, list[Any]]]) -> PermutationTest:
-    points = np.concatenate([reading.points(chunk) for reading, own in chunks for chunk in own])
+def _prepared(prepare: Callable[[Table], Any], chunks: list[tuple[Reading, list[Any]]]) -> Any:
+    return prepare(np.concatenate([reading.points(chunk) for reading, own in chunks for chunk in own]))
+
+
+def _work_on_points(work: Callable[[Any, Piece], Any], ready: Any, first: int, lines: Lines) -> Any:
+    with single_threaded_blas():
+        return work(ready, Piece(first, lines.rows, lines.draw()))
+
+
+def _ready_test(test: PermutationTest, points: Table) -> PermutationTest:
     return ready_to_order(test._replace(pooled=replace(test.pooled, points=points)))
 
 
-def _price_points(test: PermutationTest, lines: Lines) -> tuple[int, Table]:
-    with single_threaded_blas():
-        piece = Piece(0, lines.rows, lines.draw())
-        return piece.n_rows, priced_piece(test, piece)
+def _ready_job(job: Job, points: Table) -> Job:
+    pool = each_ready_for_ties(Cloud(points), job.starts)
+    return job._replace(points=pool.points, rounding=pool.rounding)

@@ -1,0 +1,143 @@
+"""Marks at which the order of a cloud on a direction can be cut: points, and where their ties end.
+
+In memory, neighbours that rounding may have put apart are a tie, and so is a chain of such; the points of a
+tie are in lexicographic order (:func:`orthoslice.orders.tied_order`). So a point comes before a mark if its
+tie does, or if it is in the same tie and its coordinates come first. Where a tie ends is found from what all
+chunks have near it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from orthoslice.arrays import lexsort_rows
+from orthoslice.parallel.exchange import Table
+
+# How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
+_FIRST_LOOK = 8
+
+
+class Marks(NamedTuple):
+    """Points at which the order of a cloud on a direction can be cut, in this order, and their ties."""
+
+    points: Table
+    """`(marks, dim)`"""
+    tie: Table
+    """Which tie each is in, `(marks,)`."""
+    low: Table
+    """The least projection of each tie, `(ties,)`."""
+    high: Table
+
+    def ties_of(self, values: Table) -> tuple[Table, Table]:
+        """How many ties begin before each projection or with it, and whether it is in the last of these."""
+        begun = np.searchsorted(self.low, values, side="right")
+        return begun, values <= np.append(self.high, np.nan)[begun - 1]
+
+    def places(self, points: Table, values: Table) -> Table:
+        """Where points lie: 2 k - 1 if equal to the k-th mark, counted from 1, and 2 k between it and the next.
+
+        Examples
+        --------
+        >>> points, ends = np.array([[5.0, 0.0], [5.0, 2.0], [7.0, 0.0]]), np.array([5.0, 7.0])
+        >>> marks = Marks(points, np.array([0, 0, 1]), ends, ends)
+        >>> points = np.array([[4.0, 9.0], [5.0, 0.0], [5.0, 1.0], [5.0, 3.0], [6.0, 0.0], [7.0, 0.0]])
+        >>> marks.places(points, points[:, 0]).tolist()
+        [0, 1, 2, 4, 4, 5]
+        """
+        begun, inside = self.ties_of(values)
+        place = 2 * np.searchsorted(self.tie, begun, side="left")
+        tied, n_marks = np.flatnonzero(inside), len(self.tie)
+        ties = np.concatenate([self.tie, begun[tied] - 1])
+        keys = np.column_stack([ties, np.concatenate([self.points, points[tied]])])
+        # Marks come first, and so before points that are equal to them.
+        order = lexsort_rows(keys[None])[0]
+        passed = np.cumsum(order < n_marks)[order >= n_marks]
+        order = order[order >= n_marks]
+        # Where none is passed, the last mark stands in, which is not equal either.
+        equal = (keys[order] == keys[:n_marks][passed - 1]).all(axis=1)
+        place[tied[order - n_marks]] = 2 * passed - equal
+        return np.asarray(place)
+
+    def some(self, own: slice) -> Marks:
+        """Some of them, and their ties."""
+        ties, tie = np.unique(self.tie[own], return_inverse=True)
+        return Marks(self.points[own], tie, self.low[ties], self.high[ties])
+
+
+class Search(NamedTuple):
+    """Projections of candidates, and the ends of their ties as far as they are known."""
+
+    value: Table
+    half: Table
+    """How far is looked to both sides."""
+    low: Table
+    """NaN while it is not known."""
+    high: Table
+
+    @property
+    def is_open(self) -> Table:
+        return np.isnan(self.low)
+
+    def windows(self) -> tuple[Table, Table]:
+        """Where to look, as disjoint intervals in order."""
+        if not self.is_open.any():
+            return self.value[:0], self.value[:0]
+        value, half = self.value[self.is_open], self.half[self.is_open]
+        order = np.argsort(value - half)
+        low, high = (value - half)[order], np.maximum.accumulate((value + half)[order])
+        apart = low[1:] > high[:-1]
+        return low[np.append(True, apart)], high[np.append(apart, True)]
+
+    def looked(self, near: Table, reach: Table) -> Search:
+        """What is known once all projections are told that may tie with something in the windows.
+
+        Those that were not are further from all windows than twice their reach, so that they tie with nobody
+        who is in a window with all of its own reach. A tie of such is known in full; others are open, and it is
+        looked further for their ends.
+        """
+        if not len(near):
+            return self
+        first = np.flatnonzero(np.append(True, np.diff(near) > reach[:-1] + reach[1:]))
+        low, high = near[first], near[np.append(first[1:], len(near)) - 1]
+        tie = np.searchsorted(low, self.value, side="right") - 1
+        above = np.maximum.reduceat(near + reach, first)[tie] - self.value
+        below = self.value - np.minimum.reduceat(near - reach, first)[tie]
+        far = np.maximum(above, below)
+        closed = self.is_open & (far <= self.half)
+        return Search(
+            self.value,
+            np.where(self.is_open & ~closed, 2 * far, self.half),
+            np.where(closed, low[tie], self.low),
+            np.where(closed, high[tie], self.high),
+        )
+
+    def marks(self, sample: Table, values: Table, step: int) -> Marks:
+        """Every so many points of the sample in the ties that are known, one at least of each."""
+        low, index = np.unique(self.low[~self.is_open], return_index=True)
+        ties = Marks(sample[:0], np.zeros(0, dtype=np.int64), low, self.high[~self.is_open][index])
+        begun, inside = ties.ties_of(values)
+        keys = np.column_stack([begun - 1, sample])[inside]
+        keys = keys[lexsort_rows(keys[None])[0]]
+        tie = keys[:, 0].astype(np.int64)
+        kept = (np.arange(len(tie)) - np.searchsorted(tie, tie, side="left")) % step == 0
+        keys, tie = keys[kept], tie[kept]
+        new = np.append(True, (keys[1:] != keys[:-1]).any(axis=1))[: len(keys)]
+        return Marks(keys[new, 1:].astype(sample.dtype), tie[new], ties.low, ties.high)
+
+
+def candidates(values: Table, reach: Table, step: int) -> Search:
+    """Every so many projections of a sample, and nothing known of their ties."""
+    known, most = distinct(values, reach)
+    picked = np.unique(np.sort(values)[::step])
+    nothing = np.full(len(picked), np.nan)
+    return Search(picked, _FIRST_LOOK * most[np.searchsorted(known, picked)], nothing, nothing)
+
+
+def distinct(values: Table, reach: Table) -> tuple[Table, Table]:
+    """Numbers in order, each once, and the largest reach of those that are equal."""
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    first = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return values[first], np.maximum.reduceat(reach[order], first) if len(first) else reach[:0]
