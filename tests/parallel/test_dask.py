@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 import threading
 import time
@@ -17,11 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import orthoslice as osl
+from orthoslice.parallel import sweeping
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
+cloudpickle = pytest.importorskip("cloudpickle")
 
 FUNCTIONS = [osl.sliced_wasserstein, osl.projected_wasserstein]
 
@@ -320,6 +323,30 @@ def test_two_sample_tests(score: str, grouped: bool, rng: np.random.Generator) -
     assert found.pvalue == known.pvalue
     np.testing.assert_allclose(found.statistic, known.statistic, rtol=1e-12)
     np.testing.assert_allclose(found.null_distribution, known.null_distribution, rtol=1e-10)
+
+
+def test_zeros_that_stand_for_points_are_not_sent(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tasks are told, and results that are sent or kept; labels and groups of a test have to be told."""
+    told: list[int] = []
+
+    def exchange(clouds: Any, lines: Any, work: Any) -> Any:
+        told.extend(len(cloudpickle.dumps(one)) for one in work)
+        return exchanged(clouds, lines, work)
+
+    exchanged = sweeping.exchange
+    monkeypatch.setattr(sweeping, "exchange", exchange)
+    x = da.from_array(rng.normal(size=(2000, 50)), chunks=(500, 50))
+    osl.pairwise([x, x + 1], n_directions=2, rng=0)
+    assert max(told) < 5_000
+    osl.two_sample_test(x, x + 1, n_directions=2, n_permutations=9, rng=0)
+    assert max(told) < 4000 * 30
+    estimate = osl.sliced_wasserstein(x, x + 1, n_directions=60, rng=0)
+    # Some points of x are kept, to see how far to trust an error bar.
+    assert len(pickle.dumps(estimate._subject.y)) < 5_000
+    again = pickle.loads(pickle.dumps(estimate))
+    assert (again.value, again.stderr, again.trusted) == (estimate.value, estimate.stderr, estimate.trusted)
 
 
 @pytest.mark.parametrize("method", ["sliced", "projected"])

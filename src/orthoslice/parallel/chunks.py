@@ -97,12 +97,26 @@ class LazyCloud(Cloud):
 
     def outline(self) -> Cloud:
         """What is known of the cloud, without its chunks."""
-        return Cloud(self.points, self.weights, self.largest, seen=self.seen)
+        return Outline(self.points, self.weights, self.largest, seen=self.seen)
 
     def mean_and_covariance(self) -> tuple[Table, Table]:
         """The first two moments, in the type of the points."""
         total = merged_moments(run_all([(_moments, *pair, self.reading) for pair in self.pairs]))
         return total.mean.astype(self.dtype), total.square.astype(self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Outline(Cloud):
+    """A cloud of which `points` and `weights` only have the shape and type; so have copies sent elsewhere."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Otherwise as many zeros as the cloud has numbers would be written.
+        arrays = {"points": self.points, "weights": self.weights}
+        return vars(self) | {name: a if a is None else (a.shape, a.dtype) for name, a in arrays.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        shapes = {name: state[name] for name in ("points", "weights")}
+        vars(self).update(state | {name: a if a is None else shape_only(*a) for name, a in shapes.items()})
 
 
 def run_all(calls: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -15,7 +15,7 @@ from orthoslice.arrays import DType, Stream
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Sampler
-from orthoslice.parallel.chunks import LazyCloud, Reading, common_origin, pool_outline
+from orthoslice.parallel.chunks import LazyCloud, Reading, common_origin, pool_outline, shape_only
 from orthoslice.parallel.exchange import Cluster, Known, Lines, Table, cluster_at_hand, exchange
 from orthoslice.permutations import PermutationTest, priced_piece, ready_to_order, values_of
 from orthoslice.progress import progress_bar
@@ -39,8 +39,8 @@ def lazy_unit_sums(
     dtype = np.dtype(score.directions_dtype(pool))
     row = 4 * dtype.itemsize * pool.n
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
-    # What the points are does not matter any more, only how many there are.
-    told = job._replace(unit_ends=np.asarray(job.unit_ends), workers=1)
+    # Points only tell how many there are, and of how many dimensions: tasks know the former themselves.
+    told = job._replace(points=job.points[:0], unit_ends=np.asarray(job.unit_ends), workers=1)
     sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
     if score.breaks_ties:
         _check_room(
@@ -51,12 +51,19 @@ def lazy_unit_sums(
 
 
 def _sum_units(job: Job, first: int, *received: tuple[list[Table], Table | None]) -> UnitSums:
-    return unit_sums(job, _piece(first, received))
+    piece, points = _piece(first, job.points, received)
+    return unit_sums(job._replace(points=points), piece)
 
 
-def _piece(first: int, received: Sequence[tuple[list[Table], Table | None]]) -> Piece:
+def _piece(
+    first: int, none: Table, received: Sequence[tuple[list[Table], Table | None]]
+) -> tuple[Piece, Table]:
+    """The projections of all points on some directions, and what stands for the points; `none (0, dim)` does
+    so on the way.
+    """
     rows = np.concatenate([piece for own, _ in received for piece in own], axis=1)
-    return Piece(first, slice(0, len(rows)), Known(rows))
+    points = shape_only((rows.shape[1], none.shape[1]), none.dtype)
+    return Piece(first, slice(0, len(rows)), Known(rows)), points
 
 
 def _rows_at_once(memory: int, row: int, layout: Layout, cluster: Cluster) -> int:
@@ -97,7 +104,8 @@ def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress:
     pool, cluster = pool_outline([x, y]), cluster_at_hand(test.workers)
     origin = common_origin(pool)
     clouds = [c.moved(origin) for c in (x, y)]
-    test = test._replace(workers=1)
+    none = test.pooled.points[:0]
+    test = test._replace(workers=1, pooled=replace(test.pooled, points=none))
     row = 80 * pool.n
     at_once = _rows_at_once(test.memory, row, test.layout, cluster)
     dtype = np.dtype(np.float64)
@@ -120,8 +128,8 @@ def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress:
 def _price_lines(
     test: PermutationTest, first: int, *received: tuple[list[Table], Table | None]
 ) -> tuple[int, Table]:
-    piece = _piece(first, received)
-    return _price_piece(test, piece)
+    piece, points = _piece(first, test.pooled.points, received)
+    return _price_piece(test._replace(pooled=replace(test.pooled, points=points)), piece)
 
 
 def _price_piece(test: PermutationTest, piece: Piece) -> tuple[int, Table]:
