@@ -318,20 +318,18 @@ def test_claims_follow_the_curves() -> None:
     far = [200.0, 201.0, 202.0, 203.0, 204.0]
     ends = {"none": close, "sw": close, "pw": far}
     equal = made_up({("Hopper-v5", name): close for name in ends})
-    assert [claim.held for claim in claims.judge(equal)] == [True, True, True]
+    assert [claim.held for claim in claims.judge(equal)] == [True, True]
     unequal = made_up({("Hopper-v5", name): values for name, values in ends.items()})
-    assert [claim.held for claim in claims.judge(unequal)] == [True, False, True]
+    assert [claim.held for claim in claims.judge(unequal)] == [True, False]
     cheetah = {
         ("HalfCheetah-v5", "none"): close,
         ("HalfCheetah-v5", "sw"): close,
         ("HalfCheetah-v5", "pw"): far,
     }
-    assert [claim.held for claim in claims.judge(made_up(cheetah))] == [True, True, False, True]
-    assert [claim.held for claim in claims.judge(made_up(cheetah, wave=50.0))] == [True, True, True, True]
+    assert [claim.held for claim in claims.judge(made_up(cheetah))] == [True, True, False]
+    assert [claim.held for claim in claims.judge(made_up(cheetah, wave=50.0))] == [True, True, True]
     short = [row for row in equal if not (row["method"] == "pw" and row["seed"] == 3 and row["steps"] > 5000)]
     assert not claims.judge(short)[0].held
-    slow = [row | {"update_ms": 13.0 if row["method"] == "pw" else 10.0} for row in equal]
-    assert not claims.judge(slow)[-1].held
 
 
 def test_numbers_of_a_curve() -> None:
