@@ -28,6 +28,7 @@ from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.directions.base import steady_product
 from orthoslice.options import check_memory
+from orthoslice.threads import single_threaded_blas
 
 DIM = 3
 ROWS_OF_CHUNK = 1_000_000
@@ -187,9 +188,11 @@ def lazy_cloud(path: Path, n: int) -> Any:
 def _alone(case: Case, paths: list[Path]) -> dict[str, float]:
     x, y = (np.load(path) if case.who == "memory" else lazy_cloud(path, case.n) for path in paths)
     _warm_up()
-    start, before = time.perf_counter(), time.process_time()
-    estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
-    seconds, cpu = time.perf_counter() - start, time.process_time() - before
+    # BLAS too: its other threads spin while they wait.
+    with single_threaded_blas():
+        start, before = time.perf_counter(), time.process_time()
+        estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - before
     return _told(estimate, seconds, cpu, peak_gb(), 0.0)
 
 
@@ -291,11 +294,11 @@ def fit(rows: list[Measured]) -> Model:
 def sent_gb(n: float, n_directions: int, way: str, workers: int, itemsize: int = 4) -> float:
     """What workers send each other.
 
-    All points, to every worker but the one that has them; or all projections but those that stay where they
-    are.
+    All points, to the one worker that puts them together and from there to all others; or all projections. Less
+    what stays where it is.
     """
     if way == "points":
-        return 2 * n * DIM * itemsize * (workers - 1) / GB
+        return 2 * n * DIM * itemsize * (workers - 1) * (1 + 1 / workers) / GB
     return 2 * n * n_directions * itemsize * (1 - 1 / workers) / GB
 
 
@@ -307,7 +310,7 @@ def lines(rows: list[Measured]) -> Iterator[str]:
         "NumPy, all points in memory, one thread. *thread*: Dask in one process, one thread. Numbers: so many "
         f"processes of `distributed` with one thread and {LIMIT / GB:g} GB each, on one machine. Task memory: "
         "the argument `memory`. ns: processor time of those who do the work, for a point and direction. The "
-        "machine has two cores and was busy with other work (see load), so seconds say little.\n"
+        "machine has two cores, which four processes share; load: how busy it was before.\n"
     )
     columns = (
         "n",

@@ -67,6 +67,13 @@ class Cloud:
     seen: Seen | None = None
     """What was noted of the points, where they lie elsewhere and `points` only has their shape and type."""
 
+    def __sizeof__(self) -> int:
+        # Dask asks, to know what it keeps and sends.
+        arrays = [self.points, self.weights, self.masses, self.rounding]
+        # What only has a shape takes no steps from number to number.
+        held = sum(getattr(a, "nbytes", 0) for a in arrays if any(getattr(a, "strides", (1,))))
+        return object.__sizeof__(self) + held
+
     @property
     def n(self) -> int:
         return int(self.points.shape[-2])

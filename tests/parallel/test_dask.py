@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import orthoslice as osl
 from orthoslice.parallel import sweeping
+from orthoslice.parallel.exchange import Cluster
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -480,6 +481,32 @@ def cluster() -> Iterator[Any]:
         distributed.Client(made) as client,
     ):
         yield client
+
+
+def test_points_that_are_sent_are_worked_on_by_all(
+    cluster: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks would go where the points are, so every worker gets them; and Dask knows how much that is."""
+    distributed = pytest.importorskip("distributed")
+    found = []
+
+    def spread(self: Cluster, persisted: Any) -> None:
+        spread_out(self, persisted)
+        futures = distributed.futures_of(persisted)
+        workers = [len(own) for own in cluster.who_has(futures).values()]
+        found.append((workers, sum(cluster.nbytes([future.key for future in futures]).values())))
+
+    spread_out = Cluster.spread
+    monkeypatch.setattr(Cluster, "spread", spread)
+    x = rng.normal(size=(4000, 3))
+    lazy = da.from_array(x, chunks=(1000, 3))
+    with dask.config.set(scheduler=None):
+        for function in FUNCTIONS:
+            known = function(x, x + 1, rng=0, n_directions=12)
+            _agree(function(lazy, lazy + 1, rng=0, n_directions=12), known, 1e-12)
+        osl.pairwise([lazy, lazy + 1], method="projected", rng=0, n_directions=12)
+    assert [workers for workers, _ in found] == [[2]] * 3
+    assert min(size for _, size in found) >= 2 * x.nbytes
 
 
 def _slow_chunk(rows: Any, folder: str, k: int) -> Any:

@@ -37,9 +37,9 @@ def test_the_model_finds_its_costs() -> None:
     assert "| 100,000,000 | 2 | ranges | 32 | 556.8 | 278.4 | 2.00 |" in page
     assert "off by a factor of 1.00" in page
     assert "**1e+11 points a cloud on 100 workers**, 32 directions" in page
-    # Nine of ten projections leave a worker, of four bytes each; points go to all workers but one.
+    # Nine of ten projections leave a worker, of four bytes each; points meet on one, and go to nine others.
     np.testing.assert_allclose(scale.sent_gb(10**9, 32, "ranges", 10), 2 * 32 * 4 * 0.9)
-    np.testing.assert_allclose(scale.sent_gb(10**9, 32, "points", 10), 2 * 3 * 4 * 9)
+    np.testing.assert_allclose(scale.sent_gb(10**9, 32, "points", 10), 2 * 3 * 4 * (0.9 + 9))
 
 
 def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:

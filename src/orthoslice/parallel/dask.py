@@ -301,6 +301,7 @@ class _ByPoints(_Way):
         cuts = np.linspace(first_unit, stop_unit, self.cluster.n_slots + 1).round().astype(int)
         score = dask.delayed(_score_points, pure=False)
         spans = [(int(a), int(b)) for a, b in itertools.pairwise(cuts) if a < b]
+        self.cluster.spread(self.ready)
         tables = self.cluster.compute(*(score(self.request, self.stream, self.ready, *span) for span in spans))
         self.advance(self.request.layout.rows_between(first_unit, stop_unit))
         return self.scored(list(tables))

@@ -58,6 +58,16 @@ class Cluster(NamedTuple):
         found: tuple[Any, ...] = dask.compute(*delayed, **options)
         return found
 
+    def spread(self, persisted: Any) -> None:
+        """Give every worker what one has made: tasks that need it would crowd there.
+
+        Before every use, since Dask drops copies that no task is waiting for.
+        """
+        if self.client is not None:
+            from distributed import futures_of
+
+            self.client.replicate(futures_of(persisted))
+
 
 def cluster_at_hand(workers: int) -> Cluster:
     """The cluster that the current client of `distributed` stands for, or so many threads of this process."""

@@ -161,6 +161,7 @@ def _swept_points(
     (ready,) = dask.persist(dask.delayed(_prepared, pure=False)(prepare, chunks))
     do = dask.delayed(_work_on_points, pure=False)
     while wave := list(itertools.islice(sweep, cluster.n_slots)):
+        cluster.spread(ready)
         yield from cluster.compute(
             *(do(work, ready, first, Lines(blocks, rows)) for first, rows, blocks in wave)
         )
