@@ -1,21 +1,20 @@
-"""Clouds whose points lie in the chunks of Dask collections: checked, and looked at, where they lie."""
+"""Clouds whose points lie in the chunks of Dask collections, which are checked where they lie."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from orthoslice.arrays import DType, library
 from orthoslice.cloud import Cloud
 from orthoslice.conditioning import middle_if_far, range_of_rows
-from orthoslice.frames import check_same_names, column_names, is_frame, read_column, read_frame
+from orthoslice.frames import check_same_names, column_names, is_frame
 from orthoslice.inputs import (
     as_array,
-    as_floating,
     check_finite,
     check_not_negative,
     check_sum,
@@ -23,34 +22,8 @@ from orthoslice.inputs import (
     is_dask,
     widest_float,
 )
-
-Table: TypeAlias = np.ndarray[Any, Any]
-
-
-class Reading(NamedTuple):
-    """How a chunk becomes points: all that a worker has to know of the cloud that the chunk belongs to."""
-
-    name: str
-    columns: tuple[Hashable, ...] | None
-    """Of data frames, in the order of the first cloud."""
-    dtype: DType = np.dtype(np.float64)
-    exponent: int = 0
-    """Points are in units of 2**exponent."""
-    origin: Table | None = None
-    """What is taken off them, `(dim,)`."""
-
-    def array(self, chunk: Any) -> Table:
-        """The numbers of a chunk as they came."""
-        if self.columns is not None:
-            return read_frame(self.name, chunk[list(self.columns)])
-        return np.asarray(as_array(self.name, chunk))
-
-    def points(self, chunk: Any) -> Table:
-        """The points of a chunk, as the same rows of the cloud would be in memory."""
-        cloud = Cloud(as_floating(self.name, self.array(chunk), self.dtype))
-        cloud = cloud.divided(self.exponent) if self.exponent else cloud
-        points: Table = cloud.points if self.origin is None else cloud.points - self.origin
-        return points
+from orthoslice.parallel.reading import Reading, Table, run_all, shape_only, weights_of
+from orthoslice.parallel.visits import merged_moments, moments
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,7 +74,7 @@ class LazyCloud(Cloud):
 
     def mean_and_covariance(self) -> tuple[Table, Table]:
         """The first two moments, in the type of the points."""
-        total = merged_moments(run_all([(_moments, *pair, self.reading) for pair in self.pairs]))
+        total = merged_moments(run_all([(moments, *pair, self.reading) for pair in self.pairs]))
         return total.mean.astype(self.dtype), total.square.astype(self.dtype)
 
 
@@ -117,19 +90,6 @@ class Outline(Cloud):
     def __setstate__(self, state: dict[str, Any]) -> None:
         shapes = {name: state[name] for name in ("points", "weights")}
         vars(self).update(state | {name: a if a is None else shape_only(*a) for name, a in shapes.items()})
-
-
-def run_all(calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Results of calls `(function, *arguments)` whose arguments may be delayed, by Dask's scheduler."""
-    import dask
-
-    work = [dask.delayed(call[0], pure=False, traverse=False)(*call[1:]) for call in calls]
-    return list(dask.compute(*work))
-
-
-def shape_only(shape: tuple[int, ...], dtype: DType) -> Table:
-    """An array of this shape and type in the memory of a single number."""
-    return np.broadcast_to(np.zeros((), dtype=dtype), shape)
 
 
 def largest_of(low: Table, high: Table) -> float:
@@ -200,35 +160,6 @@ class Look(NamedTuple):
     dtype: DType
     low: Table
     high: Table
-
-
-class Summary(NamedTuple):
-    """Mass, mean and mean squares about it: a number, or `(dim, dim)` with products."""
-
-    mass: float
-    mean: Table
-    square: Table
-
-
-def merged_moments(parts: Sequence[Summary]) -> Summary:
-    """The moments of all parts together; masses may be numbers of points or weights.
-
-    Examples
-    --------
-    >>> a, b = (Summary(2.0, np.array([m]), np.array(1.0)) for m in (0.0, 2.0))
-    >>> merged_moments([a, b])
-    Summary(mass=4.0, mean=array([1.]), square=array(2.))
-    """
-    mass = math.fsum(part.mass for part in parts)
-    # A chunk may have no mass at all.
-    shares = [part.mass / (mass or 1.0) for part in parts]
-    mean = sum(share * part.mean for share, part in zip(shares, parts, strict=True))
-    square: Any = 0.0
-    for share, part in zip(shares, parts, strict=True):
-        gap = part.mean - mean
-        between = gap @ gap if part.square.ndim == 0 else np.outer(gap, gap)
-        square = square + share * (part.square + between)
-    return Summary(mass, np.asarray(mean), np.asarray(square))
 
 
 def _chunks_of(name: str, given: Any) -> tuple[list[Any], list[int | None], int | None]:
@@ -334,21 +265,6 @@ def _look_at_points(name: str, points: Table, place: _Place) -> Look | None:
     return Look(rows, dtype, *range_of_rows(np.ascontiguousarray(points)))
 
 
-def _moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
-    """The mean of a chunk and its covariance."""
-    share = None if weights is None else weights_of(reading.name, weights)
-    mass, mean, away = _away(reading.points(chunk).astype(np.float64), share)
-    if share is None or mass == 0:
-        return Summary(mass, mean, away.T @ away / len(away))
-    return Summary(mass, mean, (away * (share / mass)[:, None]).T @ away)
-
-
-def weights_of(name: str, chunk: Any) -> Table:
-    """The weights of a chunk, in float64."""
-    table = read_column(f"`{name}`", chunk) if hasattr(chunk, "to_numpy") else np.asarray(chunk)
-    return table.astype(np.float64)
-
-
 class _Weighed(NamedTuple):
     """What is seen of the weights of a chunk."""
 
@@ -411,84 +327,3 @@ def _weigh(weights: Any, name: str, chunk: int, size: int) -> _Weighed:
             f"In chunk {chunk} of `{name}`, where indices count from its first row: {error}"
         ) from None
     return _Weighed(float(share.min()), float(share.max()), float(share.sum()), came_in)
-
-
-# Points whose moments are taken together.
-_PIECE_POINTS = 1 << 14
-
-
-class Visit(NamedTuple):
-    """What a pass over the chunks of a cloud brings back."""
-
-    moments: Summary
-    """With the mean squared distance from the mean."""
-    points: list[Table]
-    """Points at places that were drawn, `(places, dim)` each."""
-
-
-def visit_chunks(clouds: Sequence[LazyCloud], drawn: Sequence[Sequence[Table]]) -> list[Visit]:
-    """Go over all chunks once, for moments and for points at places that were drawn.
-
-    Places are the numbers of points, or shares of the mass that comes before them. Points are in their units,
-    but not moved to another origin.
-    """
-    calls: list[tuple[Any, ...]] = []
-    places = [np.concatenate([np.zeros(0, dtype=np.int64), *own]) for own in drawn]
-    by_chunk = [_by_chunk(cloud, own) for cloud, own in zip(clouds, places, strict=True)]
-    for cloud, own in zip(clouds, by_chunk, strict=True):
-        reading = cloud.reading._replace(origin=None)
-        for k, (chunk, weights) in enumerate(cloud.pairs):
-            calls.append(
-                (_visit, chunk, weights, reading, own[k][1] if k in own else np.zeros(0, dtype=np.int64))
-            )
-    found = iter(run_all(calls))
-    visits = []
-    for cloud, own, parts in zip(clouds, by_chunk, drawn, strict=True):
-        table = np.empty((sum(len(part) for part in parts), cloud.dim))
-        moments = []
-        for k in range(len(cloud.chunks)):
-            summary, rows = next(found)
-            moments.append(summary)
-            if k in own:
-                table[own[k][0]] = rows
-        cuts = np.cumsum([len(part) for part in parts])[:-1]
-        visits.append(Visit(merged_moments(moments), np.split(table, cuts) if parts else []))
-    return visits
-
-
-def _by_chunk(cloud: LazyCloud, places: Table) -> dict[int, tuple[Table, Table]]:
-    """For each chunk that has any: which places it has, and where they are in it."""
-    ends = np.cumsum(cloud.sizes if cloud.weight_chunks is None else cloud.chunk_weights)
-    at = places if cloud.weight_chunks is None else places * ends[-1]
-    owner = np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1)
-    starts = np.concatenate([[0], ends[:-1]])
-    return {int(k): (np.flatnonzero(owner == k), at[owner == k] - starts[k]) for k in np.unique(owner)}
-
-
-def _visit(chunk: Any, weights: Any, reading: Reading, among: Table) -> tuple[Summary, Table]:
-    points = reading.points(chunk)
-    share = None
-    if weights is not None:
-        share = weights_of(reading.name, weights)
-        ends = np.cumsum(share)
-        among = np.minimum(np.searchsorted(ends, among, side="right"), len(ends) - 1)
-    parts = []
-    # A few points at a time, as a cache holds them.
-    for first in range(0, len(points), _PIECE_POINTS):
-        few = slice(first, first + _PIECE_POINTS)
-        own = None if share is None else share[few]
-        mass, mean, away = _away(points[few].astype(np.float64), own)
-        squares = np.vecdot(away, away)
-        spread = squares.mean() if own is None or mass == 0 else (own / mass) @ squares
-        parts.append(Summary(mass, mean, np.asarray(spread)))
-    return merged_moments(parts), points[among].astype(np.float64)
-
-
-def _away(points: Table, share: Table | None) -> tuple[float, Table, Table]:
-    """Mass and mean of points, and the points from there on; `points` are overwritten."""
-    mass = float(len(points) if share is None else share.sum())
-    counted = np.ones(len(points)) if share is None or mass == 0 else share
-    # A product: NumPy's means go through short rows one by one.
-    mean = counted @ points / counted.sum()
-    points -= mean
-    return mass, mean, points

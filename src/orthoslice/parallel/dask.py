@@ -45,16 +45,12 @@ from orthoslice.directions.drawing import Blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_for, subject_of
 from orthoslice.inference import two_sample_test
-from orthoslice.parallel.chunks import (
-    LazyCloud,
-    Reading,
-    common_origin,
-    shape_only,
-    visit_chunks,
-)
-from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, Table, cluster_at_hand, exchange
+from orthoslice.parallel.chunks import LazyCloud, common_origin
+from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, cluster_at_hand, exchange
 from orthoslice.parallel.ranges import Units, draw_samples, range_costs, units_of, whole_costs
+from orthoslice.parallel.reading import Reading, Table, shape_only
 from orthoslice.parallel.row_ranges import RowRanges
+from orthoslice.parallel.visits import visit_chunks
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from orthoslice.cloud import Cloud
 from orthoslice.costs.pieces import order_roughly
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
-from orthoslice.parallel.chunks import LazyCloud, Reading
+from orthoslice.parallel.chunks import LazyCloud
+from orthoslice.parallel.reading import Reading, Table
 from orthoslice.passes import draw_lines
 from orthoslice.threads import single_threaded_blas
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 COPIES = 4 / 3
 """How much more memory a direction takes here than by the kernels: what was sent lies beside what it makes."""

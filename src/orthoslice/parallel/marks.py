@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orthoslice.arrays import lexsort_rows
-from orthoslice.parallel.exchange import Table
+from orthoslice.parallel.reading import Table
 
 # How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
 _FIRST_LOOK = 8

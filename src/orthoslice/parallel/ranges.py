@@ -34,8 +34,10 @@ from orthoslice.coupling import total_mass, whole_masses
 from orthoslice.directions.base import Directions
 from orthoslice.kernels.rough import rough_bounds
 from orthoslice.orders import stable_order
-from orthoslice.parallel.chunks import LazyCloud, Reading, shape_only, visit_chunks, weights_of
-from orthoslice.parallel.exchange import Cluster, Lines, Table
+from orthoslice.parallel.chunks import LazyCloud
+from orthoslice.parallel.exchange import Cluster, Lines
+from orthoslice.parallel.reading import Reading, Table, shape_only, weights_of
+from orthoslice.parallel.visits import visit_chunks
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64

@@ -35,10 +35,12 @@ from orthoslice.coupling import coupling_bytes, total_mass
 from orthoslice.directions.base import SteadyDirections
 from orthoslice.directions.drawing import Blocks
 from orthoslice.orders import order_points, ready_for_ties, roundings
-from orthoslice.parallel.chunks import LazyCloud, Reading, visit_chunks
-from orthoslice.parallel.exchange import Cluster, Lines, Table
+from orthoslice.parallel.chunks import LazyCloud
+from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.marks import Marks, Search, candidates, distinct
 from orthoslice.parallel.ranges import Units, units_of
+from orthoslice.parallel.reading import Reading, Table
+from orthoslice.parallel.visits import visit_chunks
 from orthoslice.passes import Passes, Task
 from orthoslice.request import Request
 from orthoslice.threads import single_threaded_blas

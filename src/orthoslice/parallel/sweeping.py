@@ -15,8 +15,9 @@ from orthoslice.arrays import DType, Stream
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud
 from orthoslice.directions import Sampler
-from orthoslice.parallel.chunks import LazyCloud, Reading, common_origin, pool_outline, shape_only
-from orthoslice.parallel.exchange import Cluster, Known, Lines, Table, cluster_at_hand, exchange
+from orthoslice.parallel.chunks import LazyCloud, common_origin, pool_outline
+from orthoslice.parallel.exchange import Cluster, Known, Lines, cluster_at_hand, exchange
+from orthoslice.parallel.reading import Reading, Table, shape_only
 from orthoslice.permutations import PermutationTest, priced_piece, ready_to_order, values_of
 from orthoslice.progress import progress_bar
 from orthoslice.scores import Score
