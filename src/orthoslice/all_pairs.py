@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from orthoslice.arrays import RNG, Stream, is_traced, resolve_rng, to_numpy
 from orthoslice.blocks import Layout, Statistics, unit_statistics
-from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.segments import order_segments, segment_costs, segment_space_costs, sort_segments
@@ -21,6 +21,7 @@ from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.stratified import Stratified
 from orthoslice.inputs import is_dask
 from orthoslice.labels import Table
+from orthoslice.many_clouds import agreeing_clouds, named_clouds
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
 from orthoslice.orders import ready_for_ties
 from orthoslice.progress import progress_bar
@@ -304,51 +305,6 @@ def _pooled(clouds: list[Cloud]) -> Cloud:
     from orthoslice.parallel.chunks import pool_outline
 
     return pool_outline(clouds)
-
-
-def agreeing_clouds(named: Mapping[Hashable, Any]) -> Iterator[Cloud]:
-    """Single clouds `(n, dim)` of one library and dimension; columns of frames in the order of the first."""
-    first_name, first = next(iter(named.items()))
-    for name, given in named.items():
-        try:
-            _, cloud = make_clouds(first, given)
-        except (ValueError, TypeError) as error:
-            raise type(error)(
-                f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "
-                f"{first_name!r}, called `x`: {error}"
-            ) from None
-        if cloud.batch:
-            raise ValueError(f"Each of `clouds` must have shape (n, dim); {name!r} has {cloud.points.shape}.")
-        yield cloud
-
-
-def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
-    """What the user gave as many clouds, by name, and whether they had names; else these are numbers."""
-    if isinstance(clouds, Mapping):
-        return dict(clouds.items()), True
-    if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
-        raise TypeError(
-            "`clouds` must be a mapping from names to clouds, pairs (name, cloud), or a sequence of clouds; "
-            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`; of AnnData, "
-            "`osl.adapters.group_clouds(adata, groupby)`."
-        )
-    named: dict[Hashable, Any] = {}
-    has_names = False
-    for index, entry in enumerate(clouds):
-        pair = isinstance(entry, tuple) and len(entry) == 2 and _rank(entry[1]) >= 2
-        name, cloud = entry if pair else (index, entry)
-        if name in named:
-            raise ValueError(f"`clouds` must have a name each; got {name!r} twice.")
-        named[name] = cloud
-        has_names |= pair
-    return named, has_names
-
-
-def _rank(value: Any) -> int:
-    """Axes of what may be a cloud; what has no shape is nested lists."""
-    if hasattr(value, "shape"):
-        return len(value.shape)
-    return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0
 
 
 def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:

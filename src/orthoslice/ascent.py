@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import SAMPLES, Stream, normals
+from orthoslice.arrays import NO_GRADIENTS, SAMPLES, Stream, normals
 from orthoslice.cloud import Cloud
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
@@ -44,7 +44,7 @@ def line_scores(x: Cloud, y: Cloud, p: float, px: Table, py: Table) -> Table:
     if x.weights is None and y.weights is None:
         scores: Table = sorted_scores(px, py, p)
     else:
-        scores, *_ = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, False, False))
+        scores, *_ = weighted_slopes(px, py, x, y, p, 1.0, False, NO_GRADIENTS)
     return scores
 
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.all_pairs import named_clouds
 from orthoslice.arrays import RNG, Array, device, is_traced, namespace, resolve_rng, to_numpy
 from orthoslice.cloud import Cloud, detached, make_clouds
 from orthoslice.descent import Descent, Options, mean_point, mean_square, move, weighted_sum
 from orthoslice.directions.base import check_count
 from orthoslice.inputs import as_array, on_host
+from orthoslice.many_clouds import named_clouds
 from orthoslice.step_lengths import Callback
 
 # How far points that stand for one and the same point of a cloud are set apart, in standard deviations of the

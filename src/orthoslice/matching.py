@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from orthoslice.arrays import (
+    NO_GRADIENTS,
     RNG,
     TREES,
     Array,
@@ -266,7 +267,7 @@ class _Search:
         xp = namespace(x.points)
 
         def cheapest_of(pairs: Pairs) -> tuple[Array, MassPairs]:
-            scores, _ = price_in_space(x, y, self.p, pairs, (False, False, False, False))
+            scores, _ = price_in_space(x, y, self.p, pairs, NO_GRADIENTS)
             at = xp.reshape(xp.argmin(scores), (1,))
             tables = (pairs.ix, pairs.iy, xp.broadcast_to(pairs.mass, pairs.ix.shape))
             return xp.take(scores, at), MassPairs(*(xp.take(t, at, axis=0)[0, :] for t in tables))

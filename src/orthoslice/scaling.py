@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from orthoslice.all_pairs import agreeing_clouds, named_clouds
 from orthoslice.arrays import Array, detach, namespace, wide_float
 from orthoslice.frames import column_names, is_frame, like_frame
+from orthoslice.many_clouds import agreeing_clouds, named_clouds
 
 METHODS = ("standard", "whiten")
 

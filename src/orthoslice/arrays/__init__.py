@@ -1,6 +1,7 @@
 """The only place that names array libraries: namespaces, random streams, operations, gradients."""
 
 from orthoslice.arrays.autodiff import (
+    NO_GRADIENTS,
     Compute,
     Outcome,
     Wanted,
@@ -61,6 +62,7 @@ __all__ = [
     "CONTROLS",
     "DIRECTIONS",
     "LABELS",
+    "NO_GRADIENTS",
     "PRICES",
     "RNG",
     "SAMPLES",

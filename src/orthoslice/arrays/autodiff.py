@@ -21,6 +21,9 @@ from orthoslice.arrays.namespace import (
 
 Wanted: TypeAlias = tuple[bool, ...]
 
+NO_GRADIENTS: Wanted = (False, False, False, False)
+"""By x, y and their weights."""
+
 
 class Outcome(NamedTuple):
     """What a computation returns: a value `(...)`, arrays without a gradient, and the value's gradients.

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.all_pairs import pairwise
-from orthoslice.arrays import RNG, Stream, Wanted
+from orthoslice.arrays import NO_GRADIENTS, RNG, Stream, Wanted
 from orthoslice.cloud import Cloud, Seen
 from orthoslice.control import Gaussian
 from orthoslice.costs.draw import Draw, Scored
@@ -60,8 +60,6 @@ from orthoslice.threads import single_threaded_blas
 from orthoslice.trust import Subject
 
 __all__ = ["pairwise", "projected_wasserstein", "sliced_wasserstein", "two_sample_test"]
-
-_NOTHING = (False, False, False, False)
 
 
 def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Estimate:
@@ -109,7 +107,7 @@ def _way(
     # Chunks, and the points that they make.
     size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
     if request.score.breaks_ties:
-        if size + request.score.row_bytes(x, y, request.p, _NOTHING) <= request.memory:
+        if size + request.score.row_bytes(x, y, request.p, NO_GRADIENTS) <= request.memory:
             return _ByPoints.of(way).run
         return _ByRowRanges(*way.parts, ranges=RowRanges.of(request, stream, x, y, cluster)).run
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
@@ -117,7 +115,7 @@ def _way(
     whole = (_ByProjections if units_of(x, y)[0].each is None else _ByPieces)(*way.parts)
     if whole.longest_chunk > 0:
         return whole.run
-    row = COPIES * request.score.row_bytes(x, y, request.p, _NOTHING)
+    row = COPIES * request.score.row_bytes(x, y, request.p, NO_GRADIENTS)
     n_ranges = min(math.ceil(row / request.memory), x.n, y.n)
     return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
 
@@ -153,7 +151,7 @@ class _ByProjections(_Way):
     @property
     def longest_chunk(self) -> int:
         """How many directions a task has room for."""
-        row = COPIES * self.request.score.row_bytes(self.x, self.y, self.request.p, _NOTHING)
+        row = COPIES * self.request.score.row_bytes(self.x, self.y, self.request.p, NO_GRADIENTS)
         return int(self.request.memory // row)
 
     def run(self, first_unit: int, stop_unit: int) -> Scored:
@@ -187,7 +185,7 @@ def _score_projections(
         rows = np.concatenate(pieces, axis=1)
         points = shape_only((rows.shape[1], dim), rows.dtype)
         clouds.append(Received(points=points, weights=weights, projections=rows))
-    passes = Passes(request, *with_masses(*clouds), stream, _NOTHING, _ignore)
+    passes = Passes(request, *with_masses(*clouds), stream, NO_GRADIENTS, _ignore)
     scores: Table = passes.run_task(task)[0]
     return scores
 
@@ -220,7 +218,7 @@ def _score_pieces(
     sent = [pieces for pieces, _ in received]
     x, y = (Cloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
     costs = whole_costs(units, request.p, *sent)
-    passes = Passes(replace(request, score=_Priced(costs)), x, y, stream, _NOTHING, _ignore)
+    passes = Passes(replace(request, score=_Priced(costs)), x, y, stream, NO_GRADIENTS, _ignore)
     scores: Table = passes.run_task(task)[0]
     return scores
 
@@ -246,7 +244,7 @@ class _ByRanges(_Way):
         tables = []
         for task, costs in zip(tasks, found, strict=True):
             request = replace(self.request, score=_Priced(costs))
-            passes = Passes(request, self.x, self.y, self.stream, _NOTHING, _ignore)
+            passes = Passes(request, self.x, self.y, self.stream, NO_GRADIENTS, _ignore)
             tables.append(passes.run_task(task)[0])
             self.advance(task.n_rows)
         return self.scored(tables)
@@ -318,5 +316,5 @@ def _score_points(
     request: Request, stream: Stream, ready: tuple[Cloud, Cloud], first_unit: int, stop_unit: int
 ) -> Table:
     with single_threaded_blas():
-        costs, _, controls = Passes(request, *ready, stream, _NOTHING, _ignore).run(first_unit, stop_unit)
+        costs, _, controls = Passes(request, *ready, stream, NO_GRADIENTS, _ignore).run(first_unit, stop_unit)
     return costs if controls is None else np.stack([costs, controls], axis=-1)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.arrays import NO_GRADIENTS
 from orthoslice.cloud import Cloud
 from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
@@ -44,8 +45,6 @@ _MARKS, _DRAWN = 16, 64
 
 # Points that are projected and counted at a time, as a core's cache holds them.
 _COUNTED = 1 << 14
-
-_NOTHING = (False, False, False, False)
 
 
 class Units(NamedTuple):
@@ -322,7 +321,7 @@ def _price(
         values, masses = _weighed_ranks(share, cut, own)
         rows.append(values[None, :])
         clouds.append(Cloud(shape_only((len(values), 1), values.dtype), masses=masses))
-    scores, *_ = weighted_slopes(rows[0], rows[1], clouds[0], clouds[1], p, 1.0, False, _NOTHING)
+    scores, *_ = weighted_slopes(rows[0], rows[1], clouds[0], clouds[1], p, 1.0, False, NO_GRADIENTS)
     return float(scores[0]) * total_mass(rows[0])
 
 

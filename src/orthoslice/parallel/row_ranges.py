@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from orthoslice.arrays import Stream
+from orthoslice.arrays import NO_GRADIENTS, Stream
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import coupling_bytes, total_mass
 from orthoslice.directions.base import SteadyDirections
@@ -64,10 +64,8 @@ _COUNTED = 8
 # Coordinates that are projected at a time.
 _CACHED_ITEMS = 1 << 16
 
-_NOTHING = (False, False, False, False)
 
-
-class Side(NamedTuple):
+class Portion(NamedTuple):
     """What a range gets of a cloud: all from one mark to another, or from or to the end."""
 
     marks: Marks
@@ -96,7 +94,7 @@ class Range(NamedTuple):
     row: int
     first: int
     stop: int
-    sides: tuple[Side, Side]
+    sides: tuple[Portion, Portion]
 
 
 class RowRanges(NamedTuple):
@@ -216,7 +214,7 @@ class RowRanges(NamedTuple):
                 # The first and the last are no marks, but the ends.
                 known = slice(max(low - 1, 0), high)
                 at = (upto - below)[1:-1][known]
-                sides.append(Side(among.some(known), at, int(below[low]), low == 0, high > len(among.tie)))
+                sides.append(Portion(among.some(known), at, int(below[low]), low == 0, high > len(among.tie)))
                 length += int(points[2 * high - 1] - points[2 * low]) if low < high else 0
             if length * _point_bytes(*self.clouds) > _LONGEST * self.request.memory:
                 _refuse_crowds()
@@ -318,11 +316,11 @@ def _price(about: tuple[Any, ...], *sent: list[tuple[Table, Table]]) -> float:
         # All weigh 1, and are matched by rank.
         x, y, total = replace(x, weights=None), replace(y, weights=None), float(x.n)
     with single_threaded_blas():
-        table, _ = Passes(request, x, y, stream, _NOTHING, lambda _: None).run_task(task)
+        table, _ = Passes(request, x, y, stream, NO_GRADIENTS, lambda _: None).run_task(task)
     return float(table[0]) * total
 
 
-def _in_order(share: Range, side: Side, theta: Table, pieces: list[tuple[Table, Table]]) -> Cloud:
+def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Table, Table]]) -> Cloud:
     """The points of a range in their order, with how much of the mass of each is in the range."""
     marks = side.marks
     points = np.concatenate([marks.points, *(rows for rows, _ in pieces)])
