@@ -10,6 +10,7 @@ import pytest
 
 from orthoslice.cli import clusters
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 
@@ -80,9 +81,12 @@ def test_nobody_answers(run, tables, monkeypatch):
 
 
 def test_an_address_that_is_none(run, tables):
+    """It is refused, and what is asked of Dask afterwards goes where it went before."""
+    before = dask.config.get("scheduler", None)
     result = run("distance", *written(tables, ".npy"), "--scheduler", "nonsense")
     assert result.exit_code == 2
     assert "such as tcp://host:8786; got 'nonsense' (missing port" in result.stderr
+    assert dask.config.get("scheduler", None) == before
 
 
 @pytest.mark.parametrize("there", [None, 7])

@@ -26,7 +26,11 @@ _PATIENCE = 10
 @contextlib.contextmanager
 def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
     """The plan with its clouds in chunks on the cluster that has its scheduler at this address."""
-    with _connected(address) as client:
+    distributed = need("distributed", "dask", "clusters")
+    import dask
+
+    # A client is Dask's scheduler from the moment that it is asked for, and would stay so where nobody answers.
+    with dask.config.set(scheduler=None), _connected(distributed, address) as client:
         if not client.nthreads():
             # They may come with the work.
             say(
@@ -35,8 +39,7 @@ def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
         yield replace(ready, x=_spread(ready.x, client), y=_spread(ready.y, client))
 
 
-def _connected(address: str) -> Any:
-    distributed = need("distributed", "dask", "clusters")
+def _connected(distributed: Any, address: str) -> Any:
     try:
         return distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
