@@ -385,29 +385,65 @@ def test_what_needs_all_points_in_one_task_says_so(rng: np.random.Generator) -> 
     assert osl.two_sample_test(x, x + 1, **options, memory=92_000).n_directions == 3
 
 
-def test_ranges_of_a_value_that_most_points_have(rng: np.random.Generator) -> None:
-    """A range gets no more than its share, though 90% of the points are one; and the answer is exact."""
+def test_what_needs_whole_directions_in_one_task_says_so(rng: np.random.Generator) -> None:
+    x = da.from_array(rng.normal(size=(300, 3)), chunks=(100, 3))
+    with pytest.raises(
+        ValueError, match=r"must hold a direction of all points.*: 0\.048MB; got 0\.047MB\..* a random part"
+    ):
+        osl.two_sample_test(x, x + 1, memory=47_000)
+    with pytest.raises(
+        ValueError,
+        match=r"must hold a direction of all points.*: 0\.0192MB; got 0\.019MB\..*`sliced_wasserstein` of",
+    ):
+        osl.pairwise([x, x + 1], memory=19_000)
+    assert osl.two_sample_test(x, x + 1, n_permutations=19, n_directions=3, memory=48_000).n_directions == 3
+    assert osl.pairwise([x, x + 1], n_directions=3, memory=20_000).n_directions == 3
+
+
+@pytest.fixture
+def lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many points of both clouds each range of a sliced distance gets."""
     from orthoslice.parallel import ranges
 
+    found, plain = [], ranges._price
+
+    def price(share: Any, units: Any, p: float, *sent: Any) -> float:
+        found.append(sum(len(values) for own in sent for values, _ in own))
+        return plain(share, units, p, *sent)
+
+    monkeypatch.setattr(ranges, "_price", price)
+    return found
+
+
+def test_ranges_of_a_value_that_most_points_have(rng: np.random.Generator, lengths: list[int]) -> None:
+    """A range gets no more than its share, though 90% of the points are one; and the answer is exact."""
     x = rng.normal(size=(3000, 2))
     x[rng.permutation(3000)[:2700]] = x[0]
     y = rng.normal(size=(3000, 2)).round(1)
-    longest = 0
-    plain = ranges._price
-
-    def price(share: Any, units: Any, p: float, *sent: Any) -> float:
-        nonlocal longest
-        longest = max(longest, *(sum(len(values) for values, _ in own) for own in sent))
-        return plain(share, units, p, *sent)
-
     lazy = [da.from_array(a, chunks=(500, 2)) for a in (x, y)]
     options = {"n_directions": 2, "directions": "iid", "rng": 0}
     known = osl.sliced_wasserstein(x, y, **options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "_price", price)
-        _agree(osl.sliced_wasserstein(*lazy, **options, memory=32 * 6000 // 8), known, 1e-12)
-    # Eight ranges of 375: without the marks' own mass, one of them would get 2,700.
-    assert 0 < longest < 2 * 375
+    _agree(osl.sliced_wasserstein(*lazy, **options, memory=32 * 6000 // 8), known, 1e-12)
+    # Eight ranges of 750: without the marks' own mass, one of them would get 2,700 and more.
+    assert 0 < max(lengths) < 1.5 * 750
+
+
+@pytest.mark.parametrize("kind", ["one has most", "half have none", "heavy tails"])
+def test_ranges_of_uneven_weights(rng: np.random.Generator, lengths: list[int], kind: str) -> None:
+    """Ranges are cut by what they get, not by mass: 2,999 points may have a thousandth of it."""
+    x, y = rng.normal(size=(3000, 2)), rng.normal(size=(2000, 2)) + 0.5
+    if kind == "one has most":
+        weights = np.append(3e6, rng.random(2999))
+    elif kind == "half have none":
+        weights = np.where(x[:, 0] > 0, 0.0, rng.random(3000))
+    else:
+        weights = np.exp(6 * rng.normal(size=3000))
+    options = {"n_directions": 2, "directions": "iid", "rng": 0, "x_weights": weights / weights.sum()}
+    lazy = [da.from_array(a, chunks=(500, 2)) for a in (x, y)]
+    known = osl.sliced_wasserstein(x, y, **options)
+    _agree(osl.sliced_wasserstein(*lazy, **options, memory=40 * 5000 // 10), known, 1e-12)
+    assert len(lengths) == 2 * 8
+    assert max(lengths) < 1.2 * 5000 / 8
 
 
 @pytest.mark.parametrize("sizes", [(300_000, 300_000), (300_000, 200_001)], ids=str)
@@ -460,6 +496,22 @@ def test_how_often_ranges_read_a_chunk(rng: np.random.Generator) -> None:
     found = osl.sliced_wasserstein(da.concatenate(parts), y, **options, memory=32 * 400 // 3, workers=1)
     _agree(found, osl.sliced_wasserstein(y - 1, y, **options), 1e-12)
     assert len(reads) == 4 * (4 + 5)
+
+
+def test_how_often_whole_directions_read_a_chunk(rng: np.random.Generator) -> None:
+    """To check it, for all moments, also those of a control, and for all directions."""
+    reads = []
+
+    def read(rows: Any) -> Any:
+        reads.append(len(rows))
+        return rows
+
+    x, y = rng.normal(size=(200, 30)), rng.normal(size=(150, 30)) + 1
+    lazy = da.from_delayed(dask.delayed(read, pure=False)(x), (200, 30), dtype=float)
+    options = {"n_directions": 20, "control": "gaussian", "rng": 0}
+    found = osl.sliced_wasserstein(lazy, y, **options, memory=10**5, workers=1)
+    _agree(found, osl.sliced_wasserstein(x, y, **options), 1e-9)
+    assert len(reads) == 3
 
 
 def test_threads(rng: np.random.Generator) -> None:

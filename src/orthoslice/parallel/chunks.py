@@ -23,7 +23,6 @@ from orthoslice.inputs import (
     widest_float,
 )
 from orthoslice.parallel.reading import Reading, Table, run_all, shape_only, weights_of
-from orthoslice.parallel.visits import merged_moments, moments
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,6 +43,8 @@ class LazyCloud(Cloud):
     weight_chunks: tuple[Any, ...] | None = None
     chunk_weights: tuple[float, ...] = ()
     """What each of these sums to."""
+    covariance: Table | None = None
+    """Where it was noted with what was `seen`."""
 
     @property
     def is_lazy(self) -> bool:
@@ -74,8 +75,9 @@ class LazyCloud(Cloud):
 
     def mean_and_covariance(self) -> tuple[Table, Table]:
         """The first two moments, in the type of the points."""
-        total = merged_moments(run_all([(moments, *pair, self.reading) for pair in self.pairs]))
-        return total.mean.astype(self.dtype), total.square.astype(self.dtype)
+        assert self.seen is not None
+        assert self.covariance is not None
+        return self.seen.mean.astype(self.dtype), self.covariance.astype(self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +286,7 @@ def _weighed(cloud: LazyCloud, name: str, given: Any) -> LazyCloud:
         return cloud
     return replace(
         cloud,
-        weights=np.broadcast_to(1 / cloud.n, (cloud.n,)),
+        weights=shape_only((cloud.n,), np.dtype(np.float64)),
         weight_chunks=tuple(chunks),
         chunk_weights=tuple(look.total for look in looks),
     )

@@ -47,10 +47,10 @@ from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_
 from orthoslice.inference import two_sample_test
 from orthoslice.parallel.chunks import LazyCloud, common_origin
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, cluster_at_hand, exchange
-from orthoslice.parallel.ranges import Units, draw_samples, range_costs, units_of, whole_costs
+from orthoslice.parallel.ranges import DRAWN_POINTS, Units, draw_samples, range_costs, units_of, whole_costs
 from orthoslice.parallel.reading import Reading, Table, shape_only
 from orthoslice.parallel.row_ranges import RowRanges
-from orthoslice.parallel.visits import visit_chunks
+from orthoslice.parallel.visits import Summary, covariance, spread, visit_chunks
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
 from orthoslice.request import Request
@@ -73,10 +73,10 @@ def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float
             "look at points that are not here."
         )
     stream, seed = stream_for(request, rng, np.zeros(1))
-    subject = subject_of(request, x, y)
-    x, y = _noted(subject, x, y)
     origin = common_origin(x)
     x, y = x.moved(origin), y.moved(origin)
+    subject = subject_of(request, x, y)
+    x, y = _noted(subject, x, y, spread if control is None else covariance)
     if control is not None:
         control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
@@ -87,13 +87,18 @@ def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float
     return make_estimate(request, value, found, outlines, seed, scale)
 
 
-def _noted(subject: Subject, *clouds: LazyCloud) -> list[LazyCloud]:
-    """The clouds with what tells later how far to trust an error bar."""
-    drawn = [[places for cloud, places in subject.wanted_points if cloud is own] for own in clouds]
+def _noted(subject: Subject, x: LazyCloud, y: LazyCloud, summarise: Callable[..., Summary]) -> list[LazyCloud]:
+    """The clouds with what tells later how far to trust an error bar, and what controls are made of."""
+    drawn = [[places for cloud, places in subject.wanted_points if cloud is own] for own in (x, y)]
     noted = []
-    for cloud, places, visit in zip(clouds, drawn, visit_chunks(clouds, drawn), strict=True):
+    for cloud, places, visit in zip((x, y), drawn, visit_chunks((x, y), drawn, summarise), strict=True):
+        assert visit.moments is not None
+        _, mean, square = visit.moments
         rows = {own.tobytes(): points for own, points in zip(places, visit.points, strict=True)}
-        noted.append(replace(cloud, seen=Seen(visit.moments.mean, visit.moments.square, rows)))
+        if square.ndim == 0:
+            noted.append(replace(cloud, seen=Seen(mean, square, rows)))
+        else:
+            noted.append(replace(cloud, seen=Seen(mean, np.trace(square), rows), covariance=square))
     return noted
 
 
@@ -117,7 +122,7 @@ def _way(
         return whole.run
     row = COPIES * request.score.row_bytes(x, y, request.p, NO_GRADIENTS)
     n_ranges = min(math.ceil(row / request.memory), x.n, y.n)
-    return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, n_ranges)).run
+    return _ByRanges(*way.parts, n_ranges=n_ranges, samples=draw_samples(x, y, DRAWN_POINTS * n_ranges)).run
 
 
 @dataclass(frozen=True, eq=False)

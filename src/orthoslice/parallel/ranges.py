@@ -4,7 +4,8 @@ Couplings by order match equal shares of mass, so the cost of a direction is a s
 ones in both clouds. What lies in a range is found exactly:
 
 1. *Count.* Some points drawn at random, projected, are the marks. Every chunk counts what it has below and up
-   to each mark: integers, so their sums are exact. One pass over the chunks counts on all directions.
+   to each mark: integers, so their sums are exact. One pass over the chunks counts on all directions. Ranges
+   are cut so that they get about as many points each, whatever these weigh.
 2. *Exchange.* A range gets all that lies strictly between two marks, the last one that is surely not above its
    lower end and the first one that is surely not below its upper end. It sorts that, and cuts off what belongs
    to its neighbours: it knows how much mass comes before. For this the chunks are read again, for every few
@@ -22,6 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +44,7 @@ from orthoslice.parallel.visits import visit_chunks
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
+DRAWN_POINTS = _MARKS * _DRAWN
 
 # Points that are projected and counted at a time, as a core's cache holds them.
 _COUNTED = 1 << 14
@@ -106,12 +109,12 @@ def range_costs(
 ) -> Iterator[Table]:
     """Costs on the line for the rows of each of `lines`, in turn, every direction cut into `n_ranges`.
 
-    All are counted at once; those of one entry are exchanged at once. `samples` are points of both clouds that
-    were drawn at random: see :func:`draw_samples`.
+    All are counted at once; those of one entry are exchanged at once. `samples` are :data:`DRAWN_POINTS` points
+    a range of both clouds: see :func:`draw_samples`.
     """
     # What is counted must be what is sent later, with other rows beside it and perhaps by another processor.
     lines = tuple(one._replace(steady=True) for one in lines)
-    marks = [_marks(sample, c.reading, lines, n_ranges) for sample, c in zip(samples, (x, y), strict=True)]
+    marks = [_marks(sample, lines) for sample in samples]
     units = units_of(x, y)
     counts = _count(x, y, lines, marks, units, cluster)
     rows = range(sum(_n_rows(one) for one in lines))
@@ -133,8 +136,7 @@ def _exchanged(
     """Costs on some rows of directions whose ranges are known."""
     import dask
 
-    n_rows, n_ranges = len(shares), len(shares[0])
-    send = dask.delayed(_send, pure=False, nout=n_rows * n_ranges)
+    send = dask.delayed(_send, pure=False, nout=sum(map(len, shares)))
     told = dask.delayed((lines, shares), pure=False, traverse=False)
     sent = [
         [send(*pair, cloud.reading, told, side, unit) for pair in cloud.pairs]
@@ -142,13 +144,12 @@ def _exchanged(
     ]
     price = dask.delayed(_price, pure=False)
     parts = [
-        price(share, units, p, *([piece[row * n_ranges + k] for piece in own] for own in sent))
-        for row in range(n_rows)
-        for k, share in enumerate(shares[row])
+        price(share, units, p, *([piece[k] for piece in own] for own in sent))
+        for k, share in enumerate(itertools.chain(*shares))
     ]
-    found = np.array(cluster.compute(*parts)).reshape(n_rows, n_ranges)
-    costs: Table = found.sum(axis=1) / np.array([float(own[-1].stop) for own in shares])
-    return costs
+    found = iter(cluster.compute(*parts))
+    costs = [sum(itertools.islice(found, len(own))) / float(own[-1].stop) for own in shares]
+    return np.array(costs)
 
 
 def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Table:
@@ -165,25 +166,46 @@ def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Tab
     return np.array(costs)
 
 
-def draw_samples(x: LazyCloud, y: LazyCloud, n_ranges: int) -> tuple[Table, Table]:
-    """Points of both clouds, drawn by their weights, from which marks are made."""
+def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[Table, Table]:
+    """So many points of both clouds, from which marks are made.
+
+    All points count alike, whatever their weights: each takes the same room.
+    """
     rng = np.random.default_rng(0)
-    size = _MARKS * _DRAWN * n_ranges
-    places = [rng.integers(0, c.n, size) if c.weights is None else rng.random(size) for c in (x, y)]
-    found = visit_chunks((x, y), [[own] for own in places])
-    return found[0].points[0], found[1].points[0]
+    plain = [replace(c, weight_chunks=None) for c in (x, y)]
+    found = visit_chunks(plain, [[rng.integers(0, c.n, size)] for c in plain])
+    return found[0].points[0].astype(x.dtype), found[1].points[0].astype(y.dtype)
+
+
+def even_cuts(ends: Sequence[Table], sent: Sequence[Table], n_ranges: int) -> list[int]:
+    """Where to cut the mass of a direction into ranges that about as many points are sent to each.
+
+    For each cloud: the masses up to some places, and how many points would be sent from up to there.
+
+    Examples
+    --------
+    The first 100 of 110 points have half of the mass of a cloud; points of the other weigh the same:
+
+    >>> ends, sent = [np.array([0, 110, 220]), np.array([0, 220])], [np.array([0, 100, 110]), np.array([0, 99])]
+    >>> even_cuts(ends, sent, 2)
+    [0, 76, 220]
+    """
+    # Rounded weights may leave one cloud a few units of 2**-62 more.
+    total = min(int(own[-1]) for own in ends)
+    grid = np.unique(np.concatenate(ends))
+    passed = sum(np.interp(grid, own, points) for own, points in zip(ends, sent, strict=True))
+    parts = passed[-1] * np.arange(1, n_ranges) / n_ranges
+    return [0, *(min(int(cut), total) for cut in np.interp(parts, passed, grid)), total]
 
 
 def _n_rows(lines: Lines) -> int:
     return int(lines.rows.stop - lines.rows.start)
 
 
-def _marks(sample: Table, reading: Reading, lines: Sequence[Lines], n_ranges: int) -> Table:
+def _marks(sample: Table, lines: Sequence[Lines]) -> Table:
     """Marks on every row, `(rows, marks)` in order: quantiles of the sample, and both infinities."""
-    points = sample.astype(reading.dtype)
-    points = points if reading.origin is None else points - reading.origin
-    rows = np.sort(np.concatenate([one.project(points) for one in lines]), axis=1)
-    inner = rows[:, :: max(1, rows.shape[1] // (_MARKS * n_ranges))]
+    rows = np.sort(np.concatenate([one.project(sample) for one in lines]), axis=1)
+    inner = rows[:, ::_DRAWN]
     ends = np.full((len(rows), 1), np.inf, dtype=rows.dtype)
     return np.concatenate([-ends, inner, ends], axis=1)
 
@@ -196,7 +218,7 @@ def _count(
     units: tuple[Units, Units],
     cluster: Cluster,
 ) -> list[Table]:
-    """Masses below and up to every mark, one table `(rows, 2, marks)` a cloud."""
+    """Masses and points below and up to every mark, one table `(rows, 2, 2, marks)` a cloud."""
     import dask
 
     count = dask.delayed(_count_chunk, pure=False)
@@ -212,7 +234,7 @@ def _count_chunk(
     chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: Table, unit: Units
 ) -> Table:
     points, start = reading.points(chunk), 0
-    found = np.zeros((len(marks), 2, marks.shape[1]), dtype=np.int64)
+    found = np.zeros((len(marks), 2, 2, marks.shape[1]), dtype=np.int64)
     # A few rows at a time: this may be all directions there are.
     for one in lines:
         own = slice(start, start + _n_rows(one))
@@ -220,13 +242,14 @@ def _count_chunk(
         if unit.each is not None:
             directions = one.draw()
             for k, row in zip(range(own.start, own.stop), range(one.rows.start, one.rows.stop), strict=True):
-                found[k] = unit.each * mark_counts(_row_in_parts(points, directions, row), marks[k])
+                found[k] = mark_counts(_row_in_parts(points, directions, row), marks[k])
+                found[k, 0] *= unit.each
             continue
         rows, ends = _sorted(points, weights, one, unit)
         for k in range(len(rows)):
             for side, name in enumerate(("left", "right")):
                 place = np.searchsorted(rows[k], marks[own][k], side=name)  # type: ignore[call-overload]
-                found[own][k, side] = ends[k][place]
+                found[own][k, :, side] = ends[k][place], place
     return found
 
 
@@ -237,10 +260,13 @@ def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[T
 
 
 def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
-    """Projections of a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    """Projections of what has mass in a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    masses = unit.masses(len(points), weights)
+    if not masses.all():
+        points, masses = points[masses > 0], masses[masses > 0]
     rows = lines.project(points)
     order = stable_order(rows)
-    masses = unit.masses(rows.shape[1], weights)[order]
+    masses = masses[order]
     ends = np.zeros((len(rows), rows.shape[1] + 1), dtype=np.int64)
     np.cumsum(masses, axis=1, out=ends[:, 1:])
     return np.take_along_axis(rows, order, axis=1), ends
@@ -263,14 +289,15 @@ def _roughly_sorted(points: Table, lines: Lines, shares: list[list[Share]], side
 
 
 def _shares(marks: list[Table], counts: list[Table], n_ranges: int) -> list[Share]:
-    """The ranges of a direction, from both clouds' marks and the masses below and up to them."""
-    # Rounded weights may leave one cloud a few units of 2**-62 more.
-    total = min(int(count[1, -1]) for count in counts)
-    ends = [total * k // n_ranges for k in range(n_ranges + 1)]
+    """The ranges of a direction, from both clouds' marks and the masses and points below and up to them."""
+    # Below and up to the first mark, below and up to the second, and so on.
+    ends, numbers = zip(*(np.moveaxis(count, 1, 2).reshape(2, -1) for count in counts), strict=True)
     shares = []
-    for first, stop in itertools.pairwise(ends):
+    for first, stop in itertools.pairwise(even_cuts(ends, numbers, n_ranges)):
+        if first == stop:
+            continue
         cuts = []
-        for own, (below, upto) in zip(marks, counts, strict=True):
+        for own, ((below, upto), _) in zip(marks, counts, strict=True):
             low = int(np.searchsorted(below, first, side="right")) - 1
             high = max(low, int(np.searchsorted(upto, stop, side="left")))
             at_low, at_high = (int(upto[k] - below[k]) for k in (low, high))

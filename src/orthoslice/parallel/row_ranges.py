@@ -38,9 +38,8 @@ from orthoslice.orders import order_points, ready_for_ties, roundings
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.marks import Marks, Search, candidates, distinct
-from orthoslice.parallel.ranges import Units, units_of
+from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading, Table
-from orthoslice.parallel.visits import visit_chunks
 from orthoslice.passes import Passes, Task
 from orthoslice.request import Request
 from orthoslice.threads import single_threaded_blas
@@ -106,21 +105,14 @@ class RowRanges(NamedTuple):
     units: tuple[Units, Units]
     cluster: Cluster
     n_ranges: int
-    samples: list[Table]
+    samples: tuple[Table, Table]
     """Points of both clouds that were drawn at random, as chunks make them."""
 
     @classmethod
     def of(cls, request: Request, stream: Stream, x: LazyCloud, y: LazyCloud, cluster: Cluster) -> RowRanges:
         """As many ranges as it takes for each to have room in the memory of a task."""
         n_ranges = min(-(-(x.n + y.n) * _point_bytes(x, y) // request.memory), x.n + y.n)
-        rng, size = np.random.default_rng(0), _MARKS * _DRAWN * n_ranges
-        # All points count alike, whatever their weights: each takes the same room.
-        plain = [replace(c, weight_chunks=None) for c in (x, y)]
-        visits = visit_chunks(plain, [[rng.integers(0, c.n, size)] for c in plain])
-        samples = []
-        for cloud, visit in zip(plain, visits, strict=True):
-            points, origin = visit.points[0].astype(cloud.dtype), cloud.reading.origin
-            samples.append(points if origin is None else points - origin)
+        samples = draw_samples(x, y, _MARKS * _DRAWN * n_ranges)
         return cls(request, stream, (x, y), units_of(x, y), cluster, n_ranges, samples)
 
     @property
@@ -196,14 +188,8 @@ class RowRanges(NamedTuple):
     def _cut(self, row: int, tables: tuple[Table, Table], marks: tuple[Marks, Marks]) -> list[Range]:
         """Ranges of a direction to which about as many points are sent each, from what lies where."""
         ends, sent = zip(*(np.cumsum(np.pad(t, ((0, 0), (1, 0))), axis=1) for t in tables), strict=True)
-        # Rounded weights may leave one cloud a few units of 2**-62 more.
-        total = min(int(own[-1]) for own in ends)
-        grid = np.unique(np.concatenate(ends))
-        passed = sum(np.interp(grid, own, points) for own, points in zip(ends, sent, strict=True))
-        parts = passed[-1] * np.arange(1, self.n_ranges) / self.n_ranges
-        cuts = [0, *(min(int(cut), total) for cut in np.interp(parts, passed, grid)), total]
         ranges = []
-        for first, stop in itertools.pairwise(cuts):
+        for first, stop in itertools.pairwise(even_cuts(ends, sent, self.n_ranges)):
             if first == stop:
                 continue
             sides, length = [], 0

@@ -39,14 +39,14 @@ def lazy_unit_sums(
         moved.append((cloud.divided(exponent) if exponent else cloud).moved(origin))
     dtype = np.dtype(score.directions_dtype(pool))
     row = 4 * dtype.itemsize * pool.n
+    name = f"{'projected' if score.breaks_ties else 'sliced'}_wasserstein"
+    instead = f"`{name}` of a pair at a time, with one `rng`, does with less"
+    _check_room(job.memory, pool, row, instead, in_space=score.breaks_ties)
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
     # Points only tell how many there are, and of how many dimensions: tasks know the former themselves.
     told = job._replace(points=job.points[:0], unit_ends=np.asarray(job.unit_ends), workers=1)
     sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
     if score.breaks_ties:
-        _check_room(
-            job.memory, pool, row, "`projected_wasserstein` of a pair at a time, with one `rng`, does with less"
-        )
         return _swept_points(moved, functools.partial(_ready_job, told), unit_sums, sweep, cluster)
     return _swept(moved, sweep, functools.partial(_sum_units, told), cluster)
 
@@ -108,11 +108,14 @@ def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress:
     none = test.pooled.points[:0]
     test = test._replace(workers=1, pooled=replace(test.pooled, points=none))
     row = 80 * pool.n
+    in_space = test.score == "projected"
+    instead = "a random part of the rows does with less"
+    instead = f'`score="sliced"`, or {instead}' if in_space else instead
+    _check_room(test.memory, pool, row, instead, in_space=in_space)
     at_once = _rows_at_once(test.memory, row, test.layout, cluster)
     dtype = np.dtype(np.float64)
     sweep = sweep_blocks(test.sampler, test.layout, test.stream, pool.dim, dtype, at_once)
-    if test.score == "projected":
-        _check_room(test.memory, pool, row, '`score="sliced"`, or a random part of the rows, does with less')
+    if in_space:
         priced = _swept_points(clouds, functools.partial(_ready_test, test), _price_piece, sweep, cluster)
     else:
         priced = _swept(clouds, sweep, functools.partial(_price_lines, test), cluster)
@@ -137,14 +140,15 @@ def _price_piece(test: PermutationTest, piece: Piece) -> tuple[int, Table]:
     return piece.n_rows, priced_piece(test, piece)
 
 
-def _check_room(memory: int, pool: LazyCloud, row: int, instead: str) -> None:
-    """Refuse what needs all points in one task where they have no room."""
+def _check_room(memory: int, pool: LazyCloud, row: int, instead: str, *, in_space: bool) -> None:
+    """Refuse what a task has no room for: `row` bytes for a direction, and all points if priced in space."""
     # Chunks, the points that they make, and those in order, in float64.
-    needed = 3 * 8 * pool.n * pool.dim + row
+    needed = row + (3 * 8 * pool.n * pool.dim if in_space else 0)
     if needed > memory:
+        what = "all points where pairs are priced in space" if in_space else "a direction of all points"
         raise ValueError(
-            f"`memory` must hold all points where pairs of many labellings or clouds are priced in space: "
-            f"{needed / 1e6:.4g}MB; got {memory / 1e6:.4g}MB. Pass more, if workers have it; {instead}."
+            f"`memory` must hold {what}, for many labellings or clouds at once: {needed / 1e6:.4g}MB; got "
+            f"{memory / 1e6:.4g}MB. Pass more, if workers have it; {instead}."
         )
 
 

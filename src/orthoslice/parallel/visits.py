@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,51 +46,57 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
     return Summary(mass, np.asarray(mean), np.asarray(square))
 
 
-def moments(chunk: Any, weights: Any, reading: Reading) -> Summary:
-    """The mean of a chunk and its covariance."""
-    share = None if weights is None else weights_of(reading.name, weights)
-    mass, mean, away = _away(reading.points(chunk).astype(np.float64), share)
-    if share is None or mass == 0:
-        return Summary(mass, mean, away.T @ away / len(away))
-    return Summary(mass, mean, (away * (share / mass)[:, None]).T @ away)
+def spread(points: Table, share: Table | None) -> Summary:
+    """The mean of some points and their mean squared distance from it; `points` are overwritten."""
+    mass, mean, away, part = _away(points, share)
+    return Summary(mass, mean, np.asarray(part @ np.vecdot(away, away)))
+
+
+def covariance(points: Table, share: Table | None) -> Summary:
+    """The mean of some points and their covariance; `points` are overwritten."""
+    mass, mean, away, part = _away(points, share)
+    return Summary(mass, mean, (away * part[:, None]).T @ away)
 
 
 class Visit(NamedTuple):
     """What a pass over the chunks of a cloud brings back."""
 
-    moments: Summary
-    """With the mean squared distance from the mean."""
     points: list[Table]
     """Points at places that were drawn, `(places, dim)` each."""
+    moments: Summary | None
+    """If they were asked for."""
 
 
-def visit_chunks(clouds: Sequence[LazyCloud], drawn: Sequence[Sequence[Table]]) -> list[Visit]:
-    """Go over all chunks once, for moments and for points at places that were drawn.
+def visit_chunks(
+    clouds: Sequence[LazyCloud],
+    drawn: Sequence[Sequence[Table]],
+    summarise: Callable[[Table, Table | None], Summary] | None = None,
+) -> list[Visit]:
+    """Go over all chunks once, for points at places that were drawn and perhaps for moments.
 
-    Places are the numbers of points, or shares of the mass that comes before them. Points are in their units,
-    but not moved to another origin.
+    Places are the numbers of points, or shares of the mass that comes before them; `summarise` is
+    :func:`spread` or :func:`covariance`.
     """
-    calls: list[tuple[Any, ...]] = []
-    places = [np.concatenate([np.zeros(0, dtype=np.int64), *own]) for own in drawn]
+    nowhere = np.zeros(0, dtype=np.int64)
+    places = [np.concatenate([nowhere, *own]) for own in drawn]
     by_chunk = [_by_chunk(cloud, own) for cloud, own in zip(clouds, places, strict=True)]
+    calls: list[tuple[Any, ...]] = []
     for cloud, own in zip(clouds, by_chunk, strict=True):
-        reading = cloud.reading._replace(origin=None)
-        for k, (chunk, weights) in enumerate(cloud.pairs):
-            calls.append(
-                (_visit, chunk, weights, reading, own[k][1] if k in own else np.zeros(0, dtype=np.int64))
-            )
+        for k, pair in enumerate(cloud.pairs):
+            calls.append((_visit, *pair, cloud.reading, own[k][1] if k in own else nowhere, summarise))
     found = iter(run_all(calls))
     visits = []
     for cloud, own, parts in zip(clouds, by_chunk, drawn, strict=True):
         table = np.empty((sum(len(part) for part in parts), cloud.dim))
         summaries = []
         for k in range(len(cloud.chunks)):
-            summary, rows = next(found)
+            rows, summary = next(found)
             summaries.append(summary)
             if k in own:
                 table[own[k][0]] = rows
         cuts = np.cumsum([len(part) for part in parts])[:-1]
-        visits.append(Visit(merged_moments(summaries), np.split(table, cuts) if parts else []))
+        moments = None if summarise is None else merged_moments(summaries)
+        visits.append(Visit(np.split(table, cuts) if parts else [], moments))
     return visits
 
 
@@ -103,30 +109,38 @@ def _by_chunk(cloud: LazyCloud, places: Table) -> dict[int, tuple[Table, Table]]
     return {int(k): (np.flatnonzero(owner == k), at[owner == k] - starts[k]) for k in np.unique(owner)}
 
 
-def _visit(chunk: Any, weights: Any, reading: Reading, among: Table) -> tuple[Summary, Table]:
+def _visit(
+    chunk: Any,
+    weights: Any,
+    reading: Reading,
+    among: Table,
+    summarise: Callable[[Table, Table | None], Summary] | None,
+) -> tuple[Table, Summary | None]:
     points = reading.points(chunk)
     share = None
     if weights is not None:
         share = weights_of(reading.name, weights)
         ends = np.cumsum(share)
         among = np.minimum(np.searchsorted(ends, among, side="right"), len(ends) - 1)
+    rows = points[among].astype(np.float64)
+    if summarise is None:
+        return rows, None
     parts = []
     # A few points at a time, as a cache holds them.
     for first in range(0, len(points), _PIECE_POINTS):
         few = slice(first, first + _PIECE_POINTS)
-        own = None if share is None else share[few]
-        mass, mean, away = _away(points[few].astype(np.float64), own)
-        squares = np.vecdot(away, away)
-        spread = squares.mean() if own is None or mass == 0 else (own / mass) @ squares
-        parts.append(Summary(mass, mean, np.asarray(spread)))
-    return merged_moments(parts), points[among].astype(np.float64)
+        parts.append(summarise(points[few].astype(np.float64), None if share is None else share[few]))
+    return rows, merged_moments(parts)
 
 
-def _away(points: Table, share: Table | None) -> tuple[float, Table, Table]:
-    """Mass and mean of points, and the points from there on; `points` are overwritten."""
+def _away(points: Table, share: Table | None) -> tuple[float, Table, Table, Table]:
+    """Mass and mean of points, the points from there on, and what part of the mass each has.
+
+    Points that weigh nothing together count alike. `points` are overwritten.
+    """
     mass = float(len(points) if share is None else share.sum())
-    counted = np.ones(len(points)) if share is None or mass == 0 else share
+    part = np.full(len(points), 1 / len(points)) if share is None or mass == 0 else share / mass
     # A product: NumPy's means go through short rows one by one.
-    mean = counted @ points / counted.sum()
+    mean = part @ points
     points -= mean
-    return mass, mean, points
+    return mass, mean, points, part
