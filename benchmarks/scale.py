@@ -38,6 +38,8 @@ LIMIT = 4 * GB
 
 FILE = "scale.jsonl"
 
+DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -50,6 +52,7 @@ class Case:
     """What a task may hold."""
     count: int = 32
     """Directions."""
+    distance: str = "SW"
 
     @property
     def workers(self) -> int:
@@ -74,11 +77,18 @@ CASES = [
     Case(2 * 10**7, "2", "340MB", 8),
     Case(10**8, "1", "1.8GB", 4),
     Case(10**8, "thread", "3.3GB", 4),
+    # All points in a task, and eight ranges a direction.
+    Case(10**6, "memory", count=8, distance="PW"),
+    Case(10**7, "memory", count=4, distance="PW"),
+    *(Case(10**7, who, "2GB", 4, "PW") for who in ("thread", "2")),
+    *(Case(10**7, who, "320MB", 4, "PW") for who in ("thread", "1", "2")),
 ]
 SMOKE_CASES = [
     Case(2000, "memory", count=2),
     Case(2000, "thread", "100KB", 2),
     Case(2000, "2", "20KB", 2),
+    Case(2000, "memory", count=2, distance="PW"),
+    Case(2000, "thread", "100KB", 2, "PW"),
 ]
 
 
@@ -102,6 +112,7 @@ class Measured:
     value: float
     stderr: float
     load: float
+    distance: str = "SW"
 
     @property
     def ns(self) -> float:
@@ -115,13 +126,14 @@ def run(folder: Path, say: Callable[[str], None], *, smoke: bool = False) -> lis
     cases = SMOKE_CASES if smoke else CASES
     path = folder / FILE
     for case in cases:
-        done = {(row.n, row.who, row.memory, row.count) for row in stored(path)}
-        if (case.n, case.who, case.memory, case.count) in done:
+        done = [Case(row.n, row.who, row.memory, row.count, row.distance) for row in stored(path)]
+        if case in done:
             continue
         row = measure(case)
         with path.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
-        say(f"n = {row.n:,}, {row.who}: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
+        what = f"{row.distance}, n = {row.n:,}, {row.who}"
+        say(f"{what}: {row.seconds:.1f} s, {row.ns:.1f} ns, {row.peak_gb:.2f} GB")
     return stored(path)
 
 
@@ -145,12 +157,16 @@ def measure(case: Case) -> Measured:
             # A process of its own, whose peak is that of this case.
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
                 found = pool.submit(_alone, case, paths).result()
-    return Measured(case.n, case.who, case.memory, case.count, way_of(case), load=load, **found)
+    told = {"way": way_of(case), "load": load, "distance": case.distance}
+    return Measured(case.n, case.who, case.memory, case.count, **told, **found)
 
 
 def way_of(case: Case) -> str:
     """What is done for a case: see :mod:`orthoslice.parallel.dask`."""
     room, points = check_memory(case.memory), 2 * case.n * DIM * 4
+    if case.distance == "PW":
+        # The points as they came and as they are worked on, and 96 bytes for each pair.
+        return "points" if case.who == "memory" or 2 * points + 96 * case.n <= room else "ranges"
     if case.who == "memory" or (case.count > DIM * case.workers and 2 * points <= room):
         return "points"
     # The pieces of a direction, and twice as much to sort them in.
@@ -191,7 +207,7 @@ def _alone(case: Case, paths: list[Path]) -> dict[str, float]:
     # BLAS too: its other threads spin while they wait.
     with single_threaded_blas():
         start, before = time.perf_counter(), time.process_time()
-        estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
+        estimate = DISTANCES[case.distance](x, y, n_directions=case.count, rng=0, memory=case.memory, workers=1)
         seconds, cpu = time.perf_counter() - start, time.process_time() - before
     return _told(estimate, seconds, cpu, peak_gb(), 0.0)
 
@@ -208,7 +224,7 @@ def _on_cluster(case: Case, paths: list[Path]) -> dict[str, float]:
     ):
         client.run(_warm_up)
         before, start = client.run(time.process_time), time.perf_counter()
-        estimate = osl.sliced_wasserstein(x, y, n_directions=case.count, rng=0, memory=case.memory)
+        estimate = DISTANCES[case.distance](x, y, n_directions=case.count, rng=0, memory=case.memory)
         seconds = time.perf_counter() - start
         cpu = sum(client.run(time.process_time).values()) - sum(before.values())
         moved = sum(client.run(_bytes_sent).values()) / GB
@@ -218,7 +234,8 @@ def _on_cluster(case: Case, paths: list[Path]) -> dict[str, float]:
 def _warm_up() -> None:
     """Have all kernels compiled, those for whole directions and those for ranges."""
     few = np.random.default_rng(0).standard_normal((4000, DIM), dtype=np.float32)
-    osl.sliced_wasserstein(few, few + 1, n_directions=8, rng=0)
+    for function in DISTANCES.values():
+        function(few, few + 1, n_directions=8, rng=0)
     rows = steady_product(few[:2].copy(), few)
     mark_counts(rows, rows[0, :2])
     order_roughly(rows)
@@ -291,15 +308,15 @@ def fit(rows: list[Measured]) -> Model:
     return Model(found[0], found[1], tuple(found[2:-1]), found[-1])
 
 
-def sent_gb(n: float, n_directions: int, way: str, workers: int, itemsize: int = 4) -> float:
+def sent_gb(n: float, n_directions: int, way: str, workers: int, distance: str = "SW") -> float:
     """What workers send each other.
 
-    All points, to the one worker that puts them together and from there to all others; or all projections. Less
-    what stays where it is.
+    All points, to the one worker that puts them together and from there to all others; or on every direction
+    all projections, or for PW all points and their masses. Less what stays where it is.
     """
     if way == "points":
-        return 2 * n * DIM * itemsize * (workers - 1) * (1 + 1 / workers) / GB
-    return 2 * n * n_directions * itemsize * (1 - 1 / workers) / GB
+        return 2 * n * DIM * 4 * (workers - 1) * (1 + 1 / workers) / GB
+    return 2 * n * n_directions * (4 if distance == "SW" else DIM * 4 + 8) * (1 - 1 / workers) / GB
 
 
 def lines(rows: list[Measured]) -> Iterator[str]:
@@ -312,30 +329,29 @@ def lines(rows: list[Measured]) -> Iterator[str]:
         "the argument `memory`. ns: processor time of those who do the work, for a point and direction. The "
         "machine has two cores, which four processes share; load: how busy it was before.\n"
     )
+    sliced, projected = ([row for row in rows if row.distance == name] for name in ("SW", "PW"))
+    yield from _table(sliced)
+    yield "\nProjected distance. What ranges get are points:\n"
+    yield from _table(projected)
+    yield from _model_lines(sliced)
+
+
+def _table(rows: list[Measured]) -> Iterator[str]:
     columns = (
-        "n",
-        "who",
-        "task memory",
-        "directions",
-        "tasks get",
-        "seconds",
-        "ns",
-        "x in memory at 10^6",
-        "peak GB",
-        "moved GB",
+        *("n", "who", "task memory", "directions", "tasks get", "seconds", "ns", "x in memory at 10^6"),
+        *("peak GB", "moved GB", "predicted GB", "load"),
     )
-    columns += ("predicted GB", "load")
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     base = next((row.ns for row in rows if row.n == 10**6 and row.who == "memory"), None)
     for row in sorted(rows, key=lambda row: (row.n, row.who == "memory", row.who)):
         ratio = f"{row.ns / base:.2f}" if base else ""
-        predicted = f"{sent_gb(row.n, row.count, row.way, case_workers(row.who)):.2f}"
+        predicted = sent_gb(row.n, row.count, row.way, case_workers(row.who), row.distance)
         yield (
             f"| {row.n:,} | {row.who} | {row.memory} | {row.count} | {row.way} | {row.seconds:.1f} | "
-            f"{row.ns:.1f} | {ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted} | {row.load:.1f} |"
+            f"{row.ns:.1f} | {ratio} | {row.peak_gb:.2f} | {row.moved_gb:.2f} | {predicted:.2f} | "
+            f"{row.load:.1f} |"
         )
-    yield from _model_lines(rows)
 
 
 def _model_lines(rows: list[Measured]) -> Iterator[str]:

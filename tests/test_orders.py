@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -256,9 +257,15 @@ def test_slack_is_far_below_the_weight_of_a_point(rng: np.random.Generator) -> N
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 8])
 def test_lexicographic_order_of_tied_points(dim: int, rng: np.random.Generator) -> None:
-    """On the host only points that tie are sorted by further coordinates; zeros of both signs are equal."""
-    for n, values in ((1, 2), (30, 2), (60, 3), (60, 50)):
-        points = rng.choice(np.r_[-0.0, 0.0, np.arange(1, values)], size=(2, n, dim))
+    """On the host only points that tie are sorted by further coordinates; zeros of both signs are equal.
+
+    Whole numbers are sorted in 16 bits where these hold them.
+    """
+    whole = [np.r_[-0.0, 0.0, np.arange(1, values)] for values in (2, 3, 50)]
+    others = [[-32768.0, 32767.0, 0.0], [-40000.0, 1.0, 65536.0], [0.5, 0.25, 0.0], [1e300, 2.0]]
+    # The last two are sorted in steps, few points at once.
+    for n, values in itertools.product((1, 30, 60, 3000, 10_000), [*whole, *others]):
+        points = rng.choice(values, size=(2, n, dim))
         with lexsort_rows.using("host"):
             found = lexsort_rows(points)
         np.testing.assert_array_equal(found, [np.lexsort(cloud.T[::-1]) for cloud in points])

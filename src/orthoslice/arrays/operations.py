@@ -189,24 +189,41 @@ def _lexsort_host(points: Array) -> Array:
     return namespace(points).asarray(orders, device=device(points))
 
 
+# Numbers of a table that are sorted by all coordinates as soon as two points tie.
+_FEW_NUMBERS = 1 << 13
+
+
 def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Most clouds are in order after one coordinate; only points that tie are sorted by further ones."""
     n, dim = table.shape
-    order = np.argsort(table[:, 0], kind="stable")
-    keys = table[order, :1]
+    keys = _shortened(table[:, 0])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
     # Places of points that tie with another so far, and for each whether it does with the one before.
     places, ties, done = np.arange(n), np.zeros(n, dtype=bool), 1
-    ties[1:] = keys[1:, 0] == keys[:-1, 0]
+    ties[1:] = keys[1:] == keys[:-1]
+    if table.size <= _FEW_NUMBERS and ties.any():
+        return np.lexsort(table.T[::-1])
     while done < dim and ties.any():
         tied = ties.copy()
         tied[:-1] |= ties[1:]
         places, ties = places[tied], ties[tied]
-        keys, group = table[order[places], done : 2 * done], np.cumsum(~ties)
-        found = np.lexsort((*keys.T[::-1], group))
-        order[places], keys = order[places[found]], keys[found]
-        ties[1:] &= (keys[1:] == keys[:-1]).all(axis=1)
+        keys, group = _shortened(table[order[places], done : 2 * done].T), np.cumsum(~ties)
+        found = np.lexsort((*keys[::-1], group.astype(np.min_scalar_type(group[-1]))))
+        order[places], keys = order[places[found]], keys[:, found]
+        ties[1:] &= (keys[:, 1:] == keys[:, :-1]).all(axis=0)
         done *= 2
     return order
+
+
+def _shortened(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same numbers in 16 bits where they are whole and small, as most that tie are: NumPy counts those."""
+    keys = np.ascontiguousarray(keys)
+    if np.abs(keys).max() < 1 << 15:
+        short = keys.astype(np.int16)
+        if (short == keys).all():
+            return short
+    return keys
 
 
 @lexsort_rows.implementation("jax", _only("jax"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from orthoslice.parallel.reading import Reading, Table, run_all, weights_of
+from orthoslice.threads import single_threaded_blas
 
 if TYPE_CHECKING:
     from orthoslice.parallel.chunks import LazyCloud
@@ -48,14 +49,29 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
 
 def spread(points: Table, share: Table | None) -> Summary:
     """The mean of some points and their mean squared distance from it; `points` are overwritten."""
-    mass, mean, away, part = _away(points, share)
-    return Summary(mass, mean, np.asarray(part @ np.vecdot(away, away)))
+    mass, mean, part = _move_to_mean(points, share)
+    square = np.vdot(points, points) / len(points) if part is None else part @ np.vecdot(points, points)
+    return Summary(mass, mean, np.asarray(square))
 
 
 def covariance(points: Table, share: Table | None) -> Summary:
     """The mean of some points and their covariance; `points` are overwritten."""
-    mass, mean, away, part = _away(points, share)
-    return Summary(mass, mean, (away * part[:, None]).T @ away)
+    mass, mean, part = _move_to_mean(points, share)
+    square = points.T @ points / len(points) if part is None else (points * part[:, None]).T @ points
+    return Summary(mass, mean, square)
+
+
+def _move_to_mean(points: Table, share: Table | None) -> tuple[float, Table, Table | None]:
+    """Mass and mean of points, and what part of the mass each has; they are moved there, in place.
+
+    None where all have the same. So count points that weigh nothing together.
+    """
+    mass = float(len(points) if share is None else share.sum())
+    part = None if share is None or mass == 0 else share / mass
+    # A product: NumPy's means go through short rows one by one.
+    mean = (np.full(len(points), 1 / len(points)) if part is None else part) @ points
+    points -= mean
+    return mass, mean, part
 
 
 class Visit(NamedTuple):
@@ -126,21 +142,9 @@ def _visit(
     if summarise is None:
         return rows, None
     parts = []
-    # A few points at a time, as a cache holds them.
-    for first in range(0, len(points), _PIECE_POINTS):
-        few = slice(first, first + _PIECE_POINTS)
-        parts.append(summarise(points[few].astype(np.float64), None if share is None else share[few]))
+    with single_threaded_blas():
+        # A few points at a time, as a cache holds them.
+        for first in range(0, len(points), _PIECE_POINTS):
+            few = slice(first, first + _PIECE_POINTS)
+            parts.append(summarise(points[few].astype(np.float64), None if share is None else share[few]))
     return rows, merged_moments(parts)
-
-
-def _away(points: Table, share: Table | None) -> tuple[float, Table, Table, Table]:
-    """Mass and mean of points, the points from there on, and what part of the mass each has.
-
-    Points that weigh nothing together count alike. `points` are overwritten.
-    """
-    mass = float(len(points) if share is None else share.sum())
-    part = np.full(len(points), 1 / len(points)) if share is None or mass == 0 else share / mass
-    # A product: NumPy's means go through short rows one by one.
-    mean = part @ points
-    points -= mean
-    return mass, mean, points, part
