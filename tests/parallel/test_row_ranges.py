@@ -77,6 +77,16 @@ def _agree(found: Any, known: Any, rtol: float = 1e-12) -> None:
     np.testing.assert_allclose(found.stderr, known.stderr, rtol=1e-6, atol=rtol * scale)
 
 
+def test_points_without_mass(rng: np.random.Generator) -> None:
+    """They are no marks, and nobody looks for their ties, which chunks do not tell of."""
+    x, y = rng.normal(size=(400, 1)), rng.normal(size=(400, 1)) + 0.5
+    weights = np.where(rng.random(400) < 0.5, 0.0, rng.random(400))
+    options = {"directions": [[1.0]], "y_weights": weights / weights.sum()}
+    known = osl.projected_wasserstein(x, y, **options)
+    lazy = _lazy(x, (200, 200)), _lazy(y, (200, 200))
+    _agree(osl.projected_wasserstein(*lazy, **options, memory=_room(x, y, 8)), known)
+
+
 def _grid(rng: np.random.Generator, n: int, dim: int) -> Any:
     """Points of a small grid with both signs of zero: most projections on an axis are tied."""
     points = rng.integers(-1, 2, size=(n, dim)) * 1.0

@@ -219,7 +219,7 @@ def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _shortened(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same numbers in 16 bits where they are whole and small, as most that tie are: NumPy counts those."""
     keys = np.ascontiguousarray(keys)
-    if np.abs(keys).max() < 1 << 15:
+    if np.abs(keys).max(initial=0) < 1 << 15:
         short = keys.astype(np.int16)
         if (short == keys).all():
             return short

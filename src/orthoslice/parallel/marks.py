@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orthoslice.arrays import lexsort_rows
+from orthoslice.orders import stable_order
 from orthoslice.parallel.reading import Table
 
 # How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
@@ -47,7 +48,8 @@ class Marks(NamedTuple):
         [0, 1, 2, 4, 4, 5]
         """
         begun, inside = self.ties_of(values)
-        place = 2 * np.searchsorted(self.tie, begun, side="left")
+        # Marks of ties that begin before, by the number of these.
+        place = 2 * np.searchsorted(self.tie, np.arange(len(self.low) + 1), side="left")[begun]
         tied, n_marks = np.flatnonzero(inside), len(self.tie)
         ties = np.concatenate([self.tie, begun[tied] - 1])
         keys = np.column_stack([ties, np.concatenate([self.points, points[tied]])])
@@ -95,22 +97,25 @@ class Search(NamedTuple):
 
         Those that were not are further from all windows than twice their reach, so that they tie with nobody
         who is in a window with all of its own reach. A tie of such is known in full; others are open, and it is
-        looked further for their ends.
+        looked further for their ends. Candidates that are in no tie are points without mass, and no longer any.
         """
         if not len(near):
             return self
         first = np.flatnonzero(np.append(True, np.diff(near) > reach[:-1] + reach[1:]))
         low, high = near[first], near[np.append(first[1:], len(near)) - 1]
         tie = np.searchsorted(low, self.value, side="right") - 1
-        above = np.maximum.reduceat(near + reach, first)[tie] - self.value
-        below = self.value - np.minimum.reduceat(near - reach, first)[tie]
+        is_there = ~self.is_open | ((tie >= 0) & (self.value <= high[tie]))
+        value, half, known_low, known_high = (part[is_there] for part in self)
+        tie, is_open = tie[is_there], self.is_open[is_there]
+        above = np.maximum.reduceat(near + reach, first)[tie] - value
+        below = value - np.minimum.reduceat(near - reach, first)[tie]
         far = np.maximum(above, below)
-        closed = self.is_open & (far <= self.half)
+        closed = is_open & (far <= half)
         return Search(
-            self.value,
-            np.where(self.is_open & ~closed, 2 * far, self.half),
-            np.where(closed, low[tie], self.low),
-            np.where(closed, high[tie], self.high),
+            value,
+            np.where(is_open & ~closed, 2 * far, half),
+            np.where(closed, low[tie], known_low),
+            np.where(closed, high[tie], known_high),
         )
 
     def marks(self, sample: Table, values: Table, step: int) -> Marks:
@@ -141,3 +146,23 @@ def distinct(values: Table, reach: Table) -> tuple[Table, Table]:
     values = values[order]
     first = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     return values[first], np.maximum.reduceat(reach[order], first) if len(first) else reach[:0]
+
+
+def order_on_line(points: Table, values: Table, reach: Table) -> Table:
+    """The order of points by their projections, those of a tie in lexicographic order.
+
+    It is :func:`orthoslice.orders.tied_order` of all in lexicographic order, where most do not tie.
+
+    Examples
+    --------
+    >>> points = np.array([[3.0, 0.0], [2.0, 1.0], [1.0, 0.0], [1.0, 2.0]])
+    >>> order_on_line(points, points.sum(axis=1), np.zeros(4)).tolist()
+    [2, 3, 1, 0]
+    """
+    (order,) = stable_order(values[None])
+    ties = np.append(False, np.diff(values[order]) <= reach[order[1:]] + reach[order[:-1]])
+    # Those that tie with the one before, or with the one after.
+    tied = np.flatnonzero(ties | np.append(ties[1:], False))
+    keys = np.column_stack([np.cumsum(~ties)[tied], points[order[tied]]])
+    order[tied] = order[tied[lexsort_rows(keys[None])[0]]]
+    return np.asarray(order)

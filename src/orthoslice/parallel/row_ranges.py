@@ -34,10 +34,10 @@ from orthoslice.cloud import Cloud
 from orthoslice.coupling import coupling_bytes, total_mass
 from orthoslice.directions.base import SteadyDirections
 from orthoslice.directions.drawing import Blocks
-from orthoslice.orders import order_points, ready_for_ties, roundings
+from orthoslice.orders import roundings
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
-from orthoslice.parallel.marks import Marks, Search, candidates, distinct
+from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order_on_line
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading, Table
 from orthoslice.passes import Passes, Task
@@ -311,14 +311,11 @@ def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Tabl
     marks = side.marks
     points = np.concatenate([marks.points, *(rows for rows, _ in pieces)])
     masses = np.concatenate([side.at, *(own for _, own in pieces)])
-    lexicographic, cloud = ready_for_ties(Cloud(points))
-    assert lexicographic is not None
-    assert cloud.rounding is not None
-    (values,) = _project(theta, cloud.points)
+    (values,), reach = _project(theta, points), roundings(points)
     begun, tied = marks.ties_of(values)
     # The rest of a mark's tie may be elsewhere, and its links with it. It ties with nobody else.
-    values[tied], cloud.rounding[tied] = marks.low[begun[tied] - 1], 0.0
-    order = lexicographic[order_points(values[None], cloud)[0]]
+    values[tied], reach[tied] = marks.low[begun[tied] - 1], 0.0
+    order = order_on_line(points, values, reach)
     ends = side.below + np.cumsum(masses[order])
     inside = np.minimum(ends, share.stop) - np.maximum(ends - masses[order], share.first)
     points, masses = points[order[inside > 0]], inside[inside > 0]
