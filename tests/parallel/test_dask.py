@@ -37,6 +37,13 @@ def _scheduler() -> Iterator[None]:
         yield
 
 
+def _weights(rng: np.random.Generator, n: int) -> Any:
+    """Even ones or some that differ by orders of magnitude; a third of the points may have none."""
+    weights = np.exp(rng.choice([0, 1, 5]) * rng.normal(size=n)) * (rng.random(n) >= rng.choice([0, 1 / 3]))
+    weights[rng.integers(n)] += 1
+    return weights / weights.sum()
+
+
 def _agree(lazy: Any, known: Any, rtol: float) -> None:
     """All that an estimate says of itself is the same, to rounding."""
     assert (lazy.n_directions, lazy.n_blocks, lazy.converged) == (
@@ -89,7 +96,7 @@ def test_any_chunks(
     given = {}
     for name, n, wanted in zip(("x_weights", "y_weights"), sizes, weighted, strict=True):
         if wanted:
-            given[name] = rng.dirichlet(np.ones(n))
+            given[name] = _weights(rng, n)
     count = dim + 2 if way == "points" else dim
     room = 10**6 if way != "ranges" else 32 * sum(sizes) // 3
     lazy = [da.from_array(a, chunks=(_cut(rng, len(a)), _cut(rng, dim))) for a in (x, y)]

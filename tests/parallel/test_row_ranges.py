@@ -130,7 +130,9 @@ def test_any_chunks(
     given = {}
     for name, n, wanted in zip(("x_weights", "y_weights"), sizes, weighted, strict=True):
         if wanted:
-            given[name] = rng.dirichlet(np.full(n, 0.3))
+            weights = rng.dirichlet(np.full(n, 0.3)) * (rng.random(n) >= rng.choice([0, 1 / 3]))
+            weights[rng.integers(n)] += 1 / n
+            given[name] = weights / weights.sum()
     options = {"p": p, "rng": seed, "cost": cost, "directions": "iid", "n_directions": 2}
     if axes and "pooled" not in cost:
         # Of a diagonal, tied sums are rounded in different ways.
