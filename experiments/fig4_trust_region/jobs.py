@@ -18,8 +18,8 @@ WORK = ALL_WORK / "fig4_trust_region"
 """Where rows and states of trainings are kept."""
 
 _WHICH_RUNS = {
-    *("tasks", "methods", "n_seeds", "n_steps", "strength", "extra_task", "extra_methods", "n_extra_steps"),
-    *("sweep_methods", "sweep_strengths", "is_kept"),
+    *("tasks", "methods", "n_seeds", "n_steps", "strength", "extra_task", "reference_methods", "extra_methods"),
+    *("n_extra_steps", "sweep_methods", "sweep_strengths", "is_kept"),
 }
 """Settings that say which runs there are; the others say what a run is."""
 

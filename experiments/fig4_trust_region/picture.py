@@ -42,11 +42,11 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         top.legend(loc="best")
     if beyond:
         task, length = beyond[0].task, min(curve.steps[-1] for curve in beyond)
-        alike = [curve.until(length) for curve in curves if curve.task == task]
-        _draw_intervals(axes[0, -1], [c for c in alike if c.method not in ("sw", "pw")])
+        of_task = [curve for curve in curves if curve.task == task]
+        _draw_intervals(axes[0, -1], [c for c in of_task if c.method not in ("sw", "pw")])
         axes[0, -1].set_title(f"{task}: other penalties")
         axes[0, -1].legend(loc="best")
-        _draw_strengths(axes[1, -1], alike)
+        _draw_strengths(axes[1, -1], [curve.until(length) for curve in of_task])
     return figure
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import orthoslice as osl
 from orthoslice.parallel import sweeping
-from orthoslice.parallel.exchange import Cluster
+from orthoslice.parallel.exchange import Cluster, cluster_at_hand
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -540,6 +540,16 @@ def cluster() -> Iterator[Any]:
         distributed.Client(made) as client,
     ):
         yield client
+
+
+def test_who_works_is_who_dask_would_ask(cluster: Any) -> None:
+    """A client that is there but not in use has no say."""
+    assert cluster_at_hand(3) == Cluster(None, 1, 3)
+    with dask.config.set(scheduler="threads"):
+        assert cluster_at_hand(3) == Cluster(None, 1, 3)
+    for scheduler in (None, "dask.distributed", cluster):
+        with dask.config.set(scheduler=scheduler):
+            assert cluster_at_hand(3) == Cluster(cluster, 2, 2)
 
 
 def test_points_that_are_sent_are_worked_on_by_all(

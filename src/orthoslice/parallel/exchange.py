@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,18 +68,15 @@ class Cluster(NamedTuple):
 
 
 def cluster_at_hand(workers: int) -> Cluster:
-    """The cluster that the current client of `distributed` stands for, or so many threads of this process."""
-    if "distributed" in sys.modules:
-        from distributed import default_client
+    """The cluster that Dask's scheduler in use stands for, or so many threads of this process."""
+    from dask.base import get_scheduler
 
-        try:
-            client = default_client()
-        except ValueError:
-            client = None
-        if client is not None:
-            threads = client.nthreads()
-            return Cluster(client, max(1, len(threads)), max(1, sum(threads.values())))
-    return Cluster(None, 1, workers)
+    # A method of a client of `distributed`; other schedulers are functions.
+    client = getattr(get_scheduler(), "__self__", None)
+    if client is None:
+        return Cluster(None, 1, workers)
+    threads = client.nthreads()
+    return Cluster(client, max(1, len(threads)), max(1, sum(threads.values())))
 
 
 def exchange(
