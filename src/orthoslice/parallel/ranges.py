@@ -68,6 +68,11 @@ class Units(NamedTuple):
         masses: Table = whole_masses(shares / self.whole * float(total_mass(shares)))
         return masses
 
+    def weighed(self, points: Table, weights: Any) -> tuple[Table, Table]:
+        """The points of a chunk that have mass, and their integer masses."""
+        masses = self.masses(len(points), weights)
+        return (points, masses) if masses.all() else (points[masses > 0], masses[masses > 0])
+
 
 def units_of(x: LazyCloud, y: LazyCloud) -> tuple[Units, Units]:
     """Units in which both clouds weigh the same, to the last one where neither has weights."""
@@ -261,9 +266,7 @@ def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[T
 
 def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
     """Projections of what has mass in a chunk in order, `(rows, n)`, and the mass before each and in all."""
-    masses = unit.masses(len(points), weights)
-    if not masses.all():
-        points, masses = points[masses > 0], masses[masses > 0]
+    points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
     order = stable_order(rows)
     masses = masses[order]

@@ -247,10 +247,7 @@ class _Chunk(NamedTuple):
 
 
 def _read(chunk: Any, weights: Any, reading: Reading, unit: Units, theta: Table) -> _Chunk:
-    points = reading.points(chunk)
-    masses = unit.masses(len(points), weights)
-    if not masses.all():
-        points, masses = points[masses > 0], masses[masses > 0]
+    points, masses = unit.weighed(reading.points(chunk), weights)
     return _Chunk(points, masses, _project(theta, points))
 
 
