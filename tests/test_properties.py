@@ -19,7 +19,8 @@ from scipy.optimize import linear_sum_assignment
 
 import orthoslice as osl
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import integer_masses, rank_pairs
+from orthoslice.coupling import rank_pairs
+from orthoslice.masses import integer_masses
 
 # Eighths are exact in sums and differences, and coincide often.
 EIGHTHS = st.integers(-40, 40).map(lambda k: k / 8)

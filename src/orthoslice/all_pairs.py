@@ -23,8 +23,8 @@ from orthoslice.inputs import is_dask
 from orthoslice.labels import Table
 from orthoslice.many_clouds import agreeing_clouds, named_clouds
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
-from orthoslice.orders import ready_for_ties
 from orthoslice.progress import progress_bar
+from orthoslice.ready import ReadyCloud, ready_for_ties
 from orthoslice.request import plan_layout
 from orthoslice.result import root, root_stderr
 from orthoslice.scores import Exact, Score, Sliced
@@ -219,7 +219,8 @@ def pairwise(
     stream, seed = resolve_rng(rng, np.zeros(1))
     room = check_memory(memory)
     layout = _with_few_units(layout, len(labels), room)
-    job = Job(pool.points, pool.rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
+    rounding = pool.rounding if isinstance(pool, ReadyCloud) else None
+    job = Job(pool.points, rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
     if pool.is_lazy:
         sums = _lazy_sums(job, score, pool, points, sampler, stream)
@@ -368,11 +369,11 @@ def unit_sums(job: Job, piece: Piece) -> UnitSums:
     ]
 
 
-def each_ready_for_ties(pool: Cloud, starts: Table) -> Cloud:
+def each_ready_for_ties(pool: Cloud, starts: Table) -> ReadyCloud:
     """All clouds in float64, the points of each in the order that ties are to keep, with their roundings."""
     points = pool.points.astype(np.float64)
     rounding = np.empty(len(points))
     for first, stop in itertools.pairwise(starts):
-        _, cloud = ready_for_ties(Cloud(points[first:stop]))
+        cloud = ready_for_ties(Cloud(points[first:stop]))
         points[first:stop], rounding[first:stop] = cloud.points, cloud.rounding
-    return Cloud(points, rounding=rounding)
+    return ReadyCloud(points, rounding=rounding)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from orthoslice.arrays import NO_GRADIENTS, SAMPLES, Stream, normals
-from orthoslice.cloud import Cloud
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
-from orthoslice.coupling import coupling_bytes, with_masses
+from orthoslice.coupling import coupling_bytes
 from orthoslice.directions.base import DenseDirections
+from orthoslice.ready import ReadyCloud, with_masses
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
@@ -39,7 +38,7 @@ class Found(NamedTuple):
     score: float
 
 
-def line_scores(x: Cloud, y: Cloud, p: float, px: Table, py: Table) -> Table:
+def line_scores(x: ReadyCloud, y: ReadyCloud, p: float, px: Table, py: Table) -> Table:
     """W_p^p of clouds on lines, `(slices,)`, from projections `(slices, n)` that may be overwritten."""
     if x.weights is None and y.weights is None:
         scores: Table = sorted_scores(px, py, p)
@@ -51,8 +50,8 @@ def line_scores(x: Cloud, y: Cloud, p: float, px: Table, py: Table) -> Table:
 class Landscape(NamedTuple):
     """W_p^p of two clouds on the host as a function of the direction."""
 
-    x: Cloud
-    y: Cloud
+    x: ReadyCloud
+    y: ReadyCloud
     p: float
     memory: int
 
@@ -147,7 +146,7 @@ def _freed(rows: Table, basis: Table) -> Table:
     return rows
 
 
-def _some_of(cloud: Cloud, stream: Stream, which: int) -> Cloud:
+def _some_of(cloud: ReadyCloud, stream: Stream, which: int) -> ReadyCloud:
     """At most so many of its points, at random, of those that weigh something."""
     if cloud.n <= _SEARCHED:
         return cloud
@@ -156,4 +155,4 @@ def _some_of(cloud: Cloud, stream: Stream, which: int) -> Cloud:
         keys = np.where(cloud.weights > 0, keys, np.inf)
     chosen = np.sort(np.argsort(keys)[:_SEARCHED])
     weights = None if cloud.weights is None else cloud.weights[chosen] / cloud.weights[chosen].sum()
-    return replace(cloud, points=cloud.points[chosen], weights=weights, masses=None, largest=None)
+    return ReadyCloud(cloud.points[chosen], weights)

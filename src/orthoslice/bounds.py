@@ -13,15 +13,16 @@ from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.conditioning import centred
 from orthoslice.costs.pools import mean_shortening
-from orthoslice.coupling import Coupling, couple, induced_coupling, integer_masses
+from orthoslice.coupling import Coupling, couple, induced_coupling
 from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.distances import Options, estimate_distance
 from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.markup import card
+from orthoslice.masses import integer_masses
 from orthoslice.matching import match
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
-from orthoslice.orders import in_canonical_order
+from orthoslice.ready import as_given, in_canonical_order, with_masses
 from orthoslice.result import Estimate
 from orthoslice.scores import Exact, Sliced
 
@@ -144,7 +145,7 @@ def _moved_mass(cloud: Cloud, name: str, given: Any) -> float:
         return 0.0
     off = 0.0
     # Both orders in which masses are made.
-    for ordered in (cloud, in_canonical_order(cloud)[1]):
+    for ordered in (cloud, in_canonical_order(cloud)):
         mass, units = integer_masses(ordered), 2.0**62 * np.asarray(ordered.weights)
         whole = np.floor(units)
         # Integers, and what is left of numbers below 2**53: neither difference is rounded.
@@ -240,11 +241,12 @@ def _largest_stretch(theta: FloatArray) -> float:
 
 def _by_axes(x: Cloud, y: Cloud, p: float) -> float:
     """The bound that the axes give: a basis on which projections are not rounded."""
-    x, y, exponent = fit_lengths(x, y)
+    fit_x, fit_y, exponent = fit_lengths(x, y)
+    ready = with_masses(as_given(fit_x), as_given(fit_y))
     distances = []
     for k in range(x.dim):
-        px, py = (np.ascontiguousarray(c.points[None, :, k]) for c in (x, y))
-        pairs = couple(px, py, x, y)
+        px, py = (np.ascontiguousarray(c.points[None, :, k]) for c in ready)
+        pairs = couple(px, py, *ready)
         lengths = np.abs(px[0, pairs.ix[0]] - py[0, pairs.iy[0]])
         distances.append(
             power_mean(lengths, np.broadcast_to(np.atleast_2d(pairs.mass), (1, len(lengths)))[0], p)
@@ -320,6 +322,6 @@ def _down(value: float) -> float:
 
 
 def _same(x: Cloud, y: Cloud) -> bool:
-    (_, x), (_, y) = in_canonical_order(x), in_canonical_order(y)
+    x, y = in_canonical_order(x), in_canonical_order(y)
     weights = [np.zeros(0) if c.weights is None else c.weights for c in (x, y)]
     return np.array_equal(x.points, y.points) and np.array_equal(weights[0], weights[1])

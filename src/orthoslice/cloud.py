@@ -31,20 +31,7 @@ from orthoslice.inputs import (
     match_frames,
     on_host,
 )
-
-# Coordinates that are widened, moved or read from a file at a time.
-_PIECE_ITEMS = 1 << 18
-
-
-class Seen(NamedTuple):
-    """What was noted of points on the way through them, where nobody can go back to look."""
-
-    mean: Array
-    """`(dim,)`"""
-    spread: Array
-    """The mean squared distance from it."""
-    drawn: dict[bytes, Array]
-    """Points `(draws, dim)` that were drawn at random, by the bytes of the numbers that chose them."""
+from orthoslice.mapped import MappedPoints, is_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,26 +39,19 @@ class Cloud:
     """Points `(..., n, dim)` with weights `(..., n)` that sum to 1, or None where all weigh the same."""
 
     points: Array
+    """An array, or :class:`orthoslice.mapped.MappedPoints`."""
     weights: Array | None = None
     largest: float | None = None
     """The largest magnitude of a coordinate, where it was looked up."""
-    masses: Array | None = None
-    """The weights as integers, where they were worked out: see :func:`orthoslice.coupling.with_masses`."""
-    rounding: Array | None = None
-    """How far off the projection of each point may be, where ties count: see
-    :func:`orthoslice.orders.ready_for_ties`."""
-    origin: Array | None = None
-    """Taken off the points when they are projected, where they are too many to be moved all at once."""
-    order: Array | None = None
-    """The order in which their projections are given, where they are too many to be put in order."""
-    seen: Seen | None = None
-    """What was noted of the points, where they lie elsewhere and `points` only has their shape and type."""
+
+    @property
+    def held(self) -> list[Array | None]:
+        """The arrays of the cloud."""
+        return [self.points, self.weights]
 
     def __sizeof__(self) -> int:
-        # Dask asks, to know what it keeps and sends.
-        arrays = [self.points, self.weights, self.masses, self.rounding]
-        # What only has a shape takes no steps from number to number.
-        held = sum(getattr(a, "nbytes", 0) for a in arrays if any(getattr(a, "strides", (1,))))
+        # For Dask, which weighs what it keeps and sends. Arrays that only have a shape have strides of 0.
+        held = sum(getattr(a, "nbytes", 0) for a in self.held if any(getattr(a, "strides", (1,))))
         return object.__sizeof__(self) + held
 
     @property
@@ -94,17 +74,12 @@ class Cloud:
     @property
     def is_mapped(self) -> bool:
         """Whether the points lie in a file, perhaps larger than memory: they are read in pieces."""
-        # Copies of a map have its type, but no file behind them.
-        return getattr(self.points, "_mmap", None) is not None
+        return isinstance(self.points, MappedPoints) or is_file(self.points)
 
     @property
     def is_lazy(self) -> bool:
         """Whether the points are in the chunks of a Dask collection, to be worked on where those lie."""
         return False
-
-    def mean_and_covariance(self) -> tuple[Array, Array]:
-        """The first two moments, of points that are lazy."""
-        raise NotImplementedError
 
     def divided(self, exponent: int) -> Self:
         """The same cloud in units of 2**exponent."""
@@ -124,27 +99,36 @@ class Cloud:
         projections decides, float32 has too few digits: it exchanges neighbours.
         """
         xp, points = namespace(self.points), self.points
-        widens = widely and is_widened(points)
-        is_whole = not self.is_mapped and self.origin is None
-        if is_whole and not (widens and isinstance(points, np.ndarray)):
-            return directions.project(xp.astype(points, wide_float(points)) if widens else points, rows)
-        flat = points if self.is_mapped else points.reshape(-1, self.dim)
-        # A few points at a time, as a cache holds them.
-        step = max(1, _PIECE_ITEMS // self.dim)
-        parts = [slice(first, first + step) for first in range(0, len(flat), step)]
-        projected = None
-        for part in parts:
-            piece = np.asarray(flat[part] if self.order is None else flat[self.order[part]])
-            piece = piece.astype(np.float64) if widens else piece
-            found = directions.project(piece if self.origin is None else piece - self.origin, rows)
-            if len(parts) == 1:
-                projected = found
-            elif projected is None:
-                projected = np.empty((found.shape[0], len(flat)), dtype=found.dtype)
-            if projected is not found:
-                projected[:, part] = found
-        assert projected is not None
-        return projected.reshape(-1, *points.shape[:-1])
+        dtype = wide_float(points) if widely and is_widened(points) else points.dtype
+        if isinstance(points, MappedPoints):
+            return points.project(directions, rows, dtype)
+        if is_file(points):
+            return MappedPoints(points).project(directions, rows, dtype)
+        if dtype == points.dtype or not isinstance(points, np.ndarray):
+            return directions.project(xp.astype(points, dtype, copy=False), rows)
+        # Points are widened a few at a time, as those in a file are read.
+        flat = MappedPoints(points.reshape(-1, self.dim)).project(directions, rows, dtype)
+        return flat.reshape(-1, *points.shape[:-1])
+
+
+class Seen(NamedTuple):
+    """Facts found in the one pass over points that lie elsewhere."""
+
+    mean: Array
+    """`(dim,)`"""
+    spread: Array
+    """The mean squared distance from it."""
+    drawn: dict[bytes, Array]
+    """Points `(draws, dim)` that were drawn at random, by the bytes of the numbers that chose them."""
+    covariance: Array | None = None
+    """`(dim, dim)`, where a control variate asks for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class DistantCloud(Cloud):
+    """A cloud whose points lie elsewhere: `points` and `weights` only have their shape and type."""
+
+    seen: Seen | None = None
 
 
 def detached(cloud: Cloud) -> Cloud:

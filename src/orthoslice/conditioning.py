@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from orthoslice.arrays import (
 from orthoslice.cloud import Cloud
 from orthoslice.inputs import largest_magnitude
 from orthoslice.kernels.cuda import cuda_refusal
+from orthoslice.mapped import MappedPoints
 
 # Coordinates that a block of a GPU goes through before a library would have been quicker.
 _SMALL_CLOUD = 1 << 21
@@ -188,18 +189,23 @@ def _by_exponent(bits: int, p: float) -> np.ndarray[Any, Any]:
     return factors.T
 
 
-def centred(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
+C = TypeVar("C", bound=Cloud)
+
+
+def centred(x: C, y: C) -> tuple[C, C]:
     """Clouds moved to the origin along coordinates in which x sits far from it.
 
     Projections then keep more digits. The middle of the range does not depend on the order of rows, and clouds
     that are not far away stay where they are, so that exact ties remain ties.
     """
-    if is_readable(x.points) and _is_near_origin(to_numpy(x.points)):
+    if isinstance(x.points, MappedPoints) or (is_readable(x.points) and _is_near_origin(to_numpy(x.points))):
         return x, y
     axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     centre = far_centre(x.points, axis)
     if x.is_mapped or y.is_mapped:
-        return replace(x, origin=centre), replace(y, origin=centre)
+        # Both: where differences are taken of points as they lie in a file, what they were moved by cancels.
+        x_points, y_points = (MappedPoints(c.points, origin=centre) for c in (x, y))
+        return replace(x, points=x_points), replace(y, points=y_points)
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,6 @@ import numpy as np
 from orthoslice.arrays import (
     Array,
     Operation,
-    at_rank,
-    detach,
     device,
     is_readable,
     namespace,
@@ -21,12 +19,14 @@ from orthoslice.arrays import (
     wide_float,
     wide_int,
 )
-from orthoslice.cloud import Cloud, shared_batch, single_clouds
+from orthoslice.cloud import Cloud, detached, shared_batch, single_clouds
 from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
+from orthoslice.masses import total_mass
 from orthoslice.options import check_direction, check_p
-from orthoslice.orders import gather_points, order_points, ready_for_ties, stable_order
+from orthoslice.orders import gather_points, stable_order
+from orthoslice.ready import ReadyCloud, make_ready, order_points
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
@@ -57,7 +57,7 @@ def coupling_bytes(x: Cloud, y: Cloud) -> int:
     return 8 * numbers * math.prod(shared_batch(x, y)) * (x.n + y.n)
 
 
-def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:
+def couple(px: Array, py: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool = False) -> Pairs:
     """Couple `px (slices, ..., n)` with `py (slices, ..., m)` by order.
 
     Equal sizes without weights match rank by rank. Otherwise quantiles are merged exactly: by integer ranks
@@ -68,7 +68,7 @@ def couple(px: Array, py: Array, x: Cloud, y: Cloud, other_side: bool = False) -
     return couple_orders(order_points(px, x), order_points(py, y), x, y, other_side)
 
 
-def couple_orders(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool = False) -> Pairs:
+def couple_orders(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool = False) -> Pairs:
     """As :func:`couple`, given the orders `ix (slices, ..., n)` and `iy (slices, ..., m)` of the points."""
     if x.weights is None and y.weights is None:
         return _match_ranks(ix, iy, x.points)
@@ -126,7 +126,7 @@ Couples weighted clouds, given the order of their points in every slice. `other_
 
 
 @merge_quantiles.implementation("numba", lambda ix, *_: rows_refusal(ix))
-def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
+def _merge_quantiles_numba(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool) -> Pairs:
     from orthoslice.kernels.numba.weighted import merge_orders
 
     lead, (rows_x, rows_y) = flat_rows(ix, iy)
@@ -136,10 +136,10 @@ def _merge_quantiles_numba(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side:
 
 
 @merge_quantiles.implementation("reference", lambda *_: None)
-def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool) -> Pairs:
+def _merge_quantiles(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool) -> Pairs:
     xp = namespace(ix)
     total = total_mass(x.points)
-    ends = [_ends(order, integer_masses(cloud)) for order, cloud in ((ix, x), (iy, y))]
+    ends = [_ends(order, cloud.masses) for order, cloud in ((ix, x), (iy, y))]
     batch = np.broadcast_shapes(tuple(ends[0].shape[:-1]), tuple(ends[1].shape[:-1]))
     ends = [xp.broadcast_to(e, (*batch, e.shape[-1])) for e in ends]
     ix, iy = (xp.broadcast_to(i, (*batch, i.shape[-1])) for i in (ix, iy))
@@ -166,11 +166,6 @@ def _merge_quantiles(ix: Array, iy: Array, x: Cloud, y: Cloud, other_side: bool)
     )
 
 
-def total_mass(like: Array) -> int:
-    """What the integer masses of a cloud sum to."""
-    return 1 << (62 if wide_int(like) == namespace(like).int64 else 30)
-
-
 def meeting_slack(x: Cloud, y: Cloud) -> int:
     """How far apart the ends of points may be, in units of mass, that would meet if weights were not rounded.
 
@@ -181,54 +176,15 @@ def meeting_slack(x: Cloud, y: Cloud) -> int:
     return min(int(rounded) + x.n + y.n, total // (8 * max(x.n, y.n)))
 
 
-def integer_masses(cloud: Cloud) -> Array:
-    """The weights as integers that sum exactly to 2**62 (2**30 where the library has no 64-bit integers).
-
-    Sums of integers are exact in any order, so the ends of both clouds meet.
-    """
-    if cloud.masses is not None:
-        return cloud.masses
-    xp = namespace(cloud.points)
-    wide, total = wide_float(cloud.points), total_mass(cloud.points)
-    integer = wide_int(cloud.points)
-    weights = cloud.weights
-    if weights is None:
-        weights = xp.ones((cloud.n,), dtype=wide, device=device(cloud.points))
-    weights = xp.astype(detach(weights), wide)
-    mass = whole_masses(weights / xp.sum(weights, axis=-1, keepdims=True) * total)
-    left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
-    # What rounding still leaves over is a trifle beside the largest mass.
-    place = at_rank(xp.arange(cloud.n, device=device(mass)), mass.ndim)
-    largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
-    return mass + largest * left
-
-
-def whole_masses(exact: Array) -> Array:
-    """Masses `(..., n)` of the wide type rounded to integers, no sum from the first on by more than one."""
-    xp, integer = namespace(exact), wide_int(exact)
-    whole = xp.floor(exact)
-    # Fractions are handed on from point to point until they make a unit: no weight is off by more than one.
-    carried = xp.floor(xp.cumulative_sum(exact - whole, axis=-1, include_initial=True))
-    units = xp.maximum(xp.diff(carried, axis=-1), xp.zeros_like(exact))
-    return xp.astype(whole, integer) + xp.astype(units, integer)
-
-
-def with_masses(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
-    """Clouds that hold their integer masses if either has weights: worked out once, not for every coupling."""
-    if x.weights is None and y.weights is None:
-        return x, y
-    return replace(x, masses=integer_masses(x)), replace(y, masses=integer_masses(y))
-
-
 def flat_rows(*arrays: Array) -> tuple[tuple[int, ...], list[Array]]:
     """The shared leading axes of NumPy arrays `(..., n)`, and the arrays as tables, a row for each place."""
     lead = np.broadcast_shapes(*(a.shape[:-1] for a in arrays))
     return lead, [_table(a, lead) for a in arrays]
 
 
-def flat_masses(lead: tuple[int, ...], *clouds: Cloud) -> list[Array]:
+def flat_masses(lead: tuple[int, ...], *clouds: ReadyCloud) -> list[Array]:
     """Integer masses `(batch, n)` of NumPy clouds that are projected to `lead = (slices, *batch)`."""
-    return [_table(integer_masses(c), lead[1:]) for c in clouds]
+    return [_table(c.masses, lead[1:]) for c in clouds]
 
 
 def _table(array: Array, lead: tuple[int, ...]) -> Array:
@@ -331,12 +287,11 @@ def induced_coupling(
     xp = namespace(cloud_x.points)
     row = check_direction(direction, cloud_x)
     theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))
-    ready = [ready_for_ties(replace(c, points=detach(c.points))) for c in (cloud_x, cloud_y)]
-    px, py = (c.project(theta, slice(0, 1), widely=True) for _, c in ready)
-    pairs = couple(px, py, ready[0][1], ready[1][1])
+    ready = make_ready(detached(cloud_x), detached(cloud_y), for_ties=True)
+    px, py = (c.project(theta, slice(0, 1), widely=True) for c in ready)
+    pairs = couple(px, py, *ready)
     pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))
-    orders = [c.order if order is None else order for order, c in ready]
-    ix, iy = (xp.take(o, i[0, :]) for o, i in zip(orders, (pairs.ix, pairs.iy), strict=True))
+    ix, iy = (xp.take(c.order, i[0, :]) for c, i in zip(ready, (pairs.ix, pairs.iy), strict=True))
     mass = xp.broadcast_to(pairs.mass if pairs.mass.ndim == 1 else pairs.mass[0, :], ix.shape)
     if is_readable(mass):
         kept = xp.asarray(np.flatnonzero(to_numpy(mass)), device=device(mass))

@@ -35,15 +35,14 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred, scale_on_device, times_two_to
 from orthoslice.control import Control, Corrected, KnownMean, correct
 from orthoslice.costs.draw import Scored
-from orthoslice.coupling import unreadable_nan, with_masses
+from orthoslice.coupling import unreadable_nan
 from orthoslice.directions import Given
 from orthoslice.directions.given import GIVEN_LATER
-from orthoslice.orders import gather_points, in_canonical_order, may_be_shuffled, ready_for_ties
 from orthoslice.passes import Passes
 from orthoslice.progress import progress_bar
+from orthoslice.ready import ReadyCloud, make_ready
 from orthoslice.request import Request
 from orthoslice.result import Estimate, register_estimates, root
-from orthoslice.scores import Score
 from orthoslice.stopping import stop_asked
 from orthoslice.trust import Subject, look_of
 
@@ -212,7 +211,8 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
     if not request.fit:
         x, y, down, exponent = scale_on_device(x, y, request.p)
         request = _in_units_of(request, exponent)
-    x, y, orders = made_ready(request.score, *centred(x, y))
+    x, y = centred(x, y)
+    ready = make_ready(x, y, for_ties=request.score.breaks_ties)
     totals: tuple[Array, ...] = ()
     control = request.control
     if control is not None:
@@ -224,7 +224,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         control = control.fitted(x, y, stream, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         settled = request if control is None else replace(request, control=control)
-        passes = Passes(settled, x, y, stream, wanted, advance)
+        passes = Passes(settled, *ready, stream, wanted, advance)
         parts, found = look_by_look(request, passes.run, x, y, stream, control)
     scores = found["scores"]
     for part in parts:
@@ -234,7 +234,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
-    gradients = _in_users_order(totals, wanted, orders)
+    gradients = _in_users_order(totals, wanted, ready)
     if down is not None:
         points = tuple(None if g is None else g * down for g in gradients[:2])
         gradients = (*points, *gradients[2:])
@@ -242,17 +242,6 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         found["exponent"] = exponent
     told = tuple(found[name] for name in _names_of_found(request))
     return Outcome(xp.astype(value, x.dtype), told, gradients)
-
-
-def made_ready(score: Score, x: Cloud, y: Cloud) -> tuple[Cloud, Cloud, list[Array | None]]:
-    """Clouds ready for a score: in the order that decides ties, with masses; and the orders of their rows."""
-    orders: list[Array | None] = [None, None]
-    if score.breaks_ties:
-        (orders[0], x), (orders[1], y) = ready_for_ties(x), ready_for_ties(y)
-    elif is_readable(x.points) and may_be_shuffled(x, y):
-        # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
-        (orders[0], x), (orders[1], y) = in_canonical_order(x), in_canonical_order(y)
-    return (*with_masses(x, y), orders)
 
 
 def look_by_look(
@@ -343,21 +332,11 @@ def nan_where_unsound(request: Request, x: Cloud, y: Cloud) -> Array | float:
 
 
 def _in_users_order(
-    totals: tuple[Array, ...], wanted: Wanted, orders: list[Array | None]
+    totals: tuple[Array, ...], wanted: Wanted, ready: tuple[ReadyCloud, ReadyCloud]
 ) -> tuple[Array | None, ...]:
     """Put the wanted gradients in their places, with rows in the order of the user's points."""
-    gradients: list[Array | None] = []
     given = iter(totals)
-    for k, want in enumerate(wanted):
-        gradient, order = (next(given) if want else None), orders[k % 2]
-        if gradient is not None and order is not None:
-            xp = namespace(gradient)
-            points = gradient if k < 2 else gradient[..., None]
-            place = xp.broadcast_to(xp.argsort(order, axis=-1), points.shape[:-1])
-            points = gather_points(points, place)
-            gradient = points if k < 2 else points[..., 0]
-        gradients.append(gradient)
-    return tuple(gradients)
+    return tuple(ready[k % 2].in_users_order(next(given)) if want else None for k, want in enumerate(wanted))
 
 
 def _meets_tolerance(

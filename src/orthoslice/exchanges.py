@@ -25,10 +25,11 @@ from orthoslice.arrays import (
     wide_int,
 )
 from orthoslice.cloud import Cloud
-from orthoslice.coupling import powered_norm, total_mass
+from orthoslice.coupling import powered_norm
 from orthoslice.kernels import rows_refusal
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.groups import LARGEST_GROUP, match_groups
+from orthoslice.masses import total_mass
 from orthoslice.orders import gather_points, stable_order
 from orthoslice.threads import ordered_map
 

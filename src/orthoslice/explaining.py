@@ -12,16 +12,17 @@ import numpy as np
 from orthoslice.arrays import RNG, Stream, resolve_rng
 from orthoslice.ascent import Found, Landscape, Table, line_scores, most_different
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud, numpy_clouds
+from orthoslice.cloud import numpy_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.lines import differences, powered, scatter_slopes, weigh
 from orthoslice.costs.pools import mean_power
-from orthoslice.coupling import couple, coupling_bytes, with_masses
+from orthoslice.coupling import couple, coupling_bytes
 from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 from orthoslice.explanation import DifferentDirection, Explanation, Feature, MovedPoint
 from orthoslice.frames import column_names, is_frame
 from orthoslice.options import check_memory, check_p
+from orthoslice.ready import ReadyCloud, as_given, with_masses
 from orthoslice.request import plan_layout
 from orthoslice.scores import Sliced
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
@@ -123,7 +124,7 @@ def explain(
     room = check_memory(memory)
     many = default_workers() if workers is None else check_count("workers", workers)
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    job = Job(*with_masses(cloud_x, cloud_y), p, room, many)
+    job = Job(*with_masses(as_given(cloud_x), as_given(cloud_y)), p, room, many)
     told = _compare_features(job)
     check_underflow(p, cloud_x, cloud_y, told.scores)
     job = Job(*centred(job.x, job.y), p, room, many)
@@ -149,8 +150,8 @@ def explain(
 class Job(NamedTuple):
     """All that the work on some features or directions needs."""
 
-    x: Cloud
-    y: Cloud
+    x: ReadyCloud
+    y: ReadyCloud
     p: float
     memory: int
     workers: int

@@ -27,6 +27,7 @@ from orthoslice.options import (
     check_workers,
 )
 from orthoslice.permutations import PermutationTest, labelled_distances
+from orthoslice.ready import ReadyCloud
 from orthoslice.request import plan_layout
 from orthoslice.scores import Exact, Score, Sliced
 
@@ -254,9 +255,9 @@ def two_sample_test(
     sizes = cloud_x.n, cloud_y.n
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
     if is_lazy:
-        pooled = Cloud(np.broadcast_to(np.zeros(()), (sum(sizes), cloud_x.dim)))
+        pooled = ReadyCloud(np.broadcast_to(np.zeros(()), (sum(sizes), cloud_x.dim)))
     else:
-        pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
+        pooled = ReadyCloud(np.concatenate([cloud_x.points, cloud_y.points]))
         # After they are pooled: from here on nothing but the labels knows who is x and who is y.
         pooled, _ = centred(pooled, pooled)
     test = PermutationTest(

@@ -30,9 +30,9 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, single_clouds
-from orthoslice.conditioning import centred, scale_on_device, unit_scale
+from orthoslice.conditioning import scale_on_device, unit_scale
 from orthoslice.costs.space import price_in_space
-from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, unreadable_nan, with_masses
+from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, unreadable_nan
 from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import check_count, projection_dtype
 from orthoslice.directions.drawing import Blocks, draw_blocks
@@ -53,8 +53,8 @@ from orthoslice.exchanges import (
 )
 from orthoslice.kernels.cuda.groups import LARGEST_GROUP
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
-from orthoslice.orders import ready_for_ties
 from orthoslice.progress import progress_bar
+from orthoslice.ready import ReadyCloud, make_ready
 from orthoslice.sweeps import Piece, sweep_directions
 from orthoslice.threads import default_workers, ordered_map
 
@@ -205,7 +205,7 @@ def _n_trees(dim: int) -> int:
     return _MANY_TREES if dim <= _FEW_DIMENSIONS else _FEW_TREES
 
 
-def _sliced(x: Cloud, y: Cloud, piece: Piece) -> Pairs:
+def _sliced(x: ReadyCloud, y: ReadyCloud, piece: Piece) -> Pairs:
     px, py = (c.project(piece.directions, piece.rows, widely=True) for c in (x, y))
     return couple(px, py, x, y)
 
@@ -223,20 +223,16 @@ class _Search:
     workers: int
     advance: Callable[[int], None]
 
-    def run(self, x: Cloud, y: Cloud) -> MassPairs:
+    def run(self, given_x: Cloud, given_y: Cloud) -> MassPairs:
         """A coupling of the clouds, in the order of their rows."""
-        if is_readable(x.points):
-            x, y, _ = unit_scale(x, y, self.p)
-        else:
-            x, y, _, _ = scale_on_device(x, y, self.p)
-        (order_x, x), (order_y, y) = (ready_for_ties(c) for c in centred(x, y))
-        x, y = with_masses(x, y)
+        scaled = unit_scale if is_readable(given_x.points) else scale_on_device
+        x, y = make_ready(*scaled(given_x, given_y, self.p)[:2], for_ties=True)
         xp = namespace(x.points)
         if x.n == y.n and x.weights is None and y.weights is None:
             partner = self._improve(self._merge(x, y), x, y).partner
             # In the order of the rows of x, as the user gave them.
-            back = inverse(order_x)
-            iy = xp.take(order_y, xp.take(partner, back))
+            back = inverse(x.order)
+            iy = xp.take(y.order, xp.take(partner, back))
             ix = xp.arange(x.n, dtype=iy.dtype, device=device(iy))
             mass = xp.full((x.n,), 1 / x.n, dtype=wide_float(x.points), device=device(x.points))
             return MassPairs(ix, iy, mass)
@@ -244,9 +240,9 @@ class _Search:
         if isinstance(pairs.mass, np.ndarray):
             pairs = self._improve_pairs(whole_masses(pairs), x, y)
             pairs = pairs._replace(mass=pairs.mass / MASS_UNITS)
-        return MassPairs(xp.take(order_x, pairs.ix), xp.take(order_y, pairs.iy), pairs.mass)
+        return MassPairs(xp.take(x.order, pairs.ix), xp.take(y.order, pairs.iy), pairs.mass)
 
-    def _merge(self, x: Cloud, y: Cloud) -> Match:
+    def _merge(self, x: ReadyCloud, y: ReadyCloud) -> Match:
         """The matchings of all directions and trees, merged."""
         xp = namespace(x.points)
         partners = (
@@ -262,7 +258,7 @@ class _Search:
             best = merge_matches(best, other, x, y, self.p)
         return best
 
-    def _cheapest(self, x: Cloud, y: Cloud) -> MassPairs:
+    def _cheapest(self, x: ReadyCloud, y: ReadyCloud) -> MassPairs:
         """The cheapest coupling of all directions and trees; nobody has to look which one it is."""
         xp = namespace(x.points)
 
@@ -280,14 +276,14 @@ class _Search:
             least = xp.minimum(score, least)
         return best
 
-    def _couplings(self, x: Cloud, y: Cloud) -> Iterator[Pairs]:
+    def _couplings(self, x: ReadyCloud, y: ReadyCloud) -> Iterator[Pairs]:
         """Couplings by order along every direction, then those of trees; threads work on NumPy arrays."""
         workers = self.workers if library(x.points) == "numpy" else 1
         for pairs in ordered_map(self._pieces(x, y, workers), workers):
             yield pairs
             self.advance(pairs.ix.shape[0])
 
-    def _pieces(self, x: Cloud, y: Cloud, workers: int) -> Iterator[Callable[[], Pairs]]:
+    def _pieces(self, x: ReadyCloud, y: ReadyCloud, workers: int) -> Iterator[Callable[[], Pairs]]:
         layout = Layout(check_sampler(self.sampler, self.n_directions, x.dim))
         # Projections, orders and pairs of a row, at their peak.
         chunk = max(1, self.memory // (workers * 8 * 12 * (x.n + y.n)))
@@ -297,13 +293,13 @@ class _Search:
         for tree in range(_n_trees(x.dim)):
             yield functools.partial(self._tree, x, y, tree)
 
-    def _tree(self, x: Cloud, y: Cloud, tree: int) -> Pairs:
+    def _tree(self, x: ReadyCloud, y: ReadyCloud, tree: int) -> Pairs:
         levels = levels_for(max(x.n, y.n), 1)
         keys = self._keys(tree, levels, x, y)
         ix, iy = (halve(k, c.masses)[None, :] for k, c in zip(keys, (x, y), strict=True))
         return couple_orders(ix, iy, x, y)
 
-    def _keys(self, tree: int, levels: int, x: Cloud, y: Cloud) -> tuple[Array, Array]:
+    def _keys(self, tree: int, levels: int, x: ReadyCloud, y: ReadyCloud) -> tuple[Array, Array]:
         """Projections `(levels, n)` and `(levels, m)` of both clouds on the directions of a tree."""
         most = max(1, levels_for(max(x.n, y.n), 1))
         rows = min(most, x.dim)
@@ -323,7 +319,7 @@ class _Search:
         px, py = (c.project(drawn, slice(0, levels), widely=True) for c in (x, y))
         return px, py
 
-    def _improve(self, match: Match, x: Cloud, y: Cloud) -> Match:
+    def _improve(self, match: Match, x: ReadyCloud, y: ReadyCloud) -> Match:
         """Match the points of groups anew, in one sweep after the other."""
         xp = namespace(x.points)
         levels, is_optimal = self._groups(match, x)
@@ -345,7 +341,7 @@ class _Search:
             self.advance(1)
         return match
 
-    def _groups(self, match: Match, x: Cloud) -> tuple[int, bool]:
+    def _groups(self, match: Match, x: ReadyCloud) -> tuple[int, bool]:
         """How often points are halved into groups, and whether those are matched as well as can be."""
         if isinstance(x.points, np.ndarray):
             is_in_few = x.dim <= _FEW_DIMENSIONS
@@ -355,7 +351,7 @@ class _Search:
         size = largest_group(match.partner)
         return levels_for(x.n, size), size == LARGEST_GROUP
 
-    def _improve_pairs(self, pairs: MassPairs, x: Cloud, y: Cloud) -> MassPairs:
+    def _improve_pairs(self, pairs: MassPairs, x: ReadyCloud, y: ReadyCloud) -> MassPairs:
         """Move the masses of groups of pairs anew, in one sweep after the other; NumPy arrays."""
 
         def sweep(number: int, pairs: MassPairs) -> MassPairs:

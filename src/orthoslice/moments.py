@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import Array, erf, namespace
-from orthoslice.cloud import Cloud
+from orthoslice.arrays import Array, erf, library, namespace
+from orthoslice.cloud import Cloud, DistantCloud
 from orthoslice.spheres import mean_power
 
 Table: TypeAlias = np.ndarray[Any, Any]
@@ -48,11 +48,13 @@ def moments_of(x: Cloud, y: Cloud) -> Moments:
 
 
 def _mean_and_covariance(cloud: Cloud) -> tuple[Array, Array]:
-    if cloud.is_lazy:
-        return cloud.mean_and_covariance()
+    if isinstance(cloud, DistantCloud):
+        assert cloud.seen is not None
+        assert cloud.seen.covariance is not None
+        return cloud.seen.mean.astype(cloud.dtype), cloud.seen.covariance.astype(cloud.dtype)
     xp, points = namespace(cloud.points), cloud.points
     step = cloud.n
-    if isinstance(points, np.ndarray):
+    if library(points) == "numpy":
         step = max(1, _PIECE_ITEMS * cloud.n // points.size)
     # Sums of squares about a point of the cloud, not about a distant origin, keep their digits.
     origin = xp.asarray(points[..., :1, :])

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from orthoslice.arrays import Array, Operation, at_rank, detach, device, lexsort_rows, namespace, wide_int
 from orthoslice.cloud import Cloud
-from orthoslice.directions.base import projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.mapped import MappedPoints, stored_points
 
 # Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
 _SHORTEST_RADIX = 64
-
-
-def order_points(projections: Array, cloud: Cloud) -> Array:
-    """The order of `projections (slices, ..., n)` of a cloud, ties as the cloud was made ready for them."""
-    order: Array = (
-        stable_order(projections) if cloud.rounding is None else tied_order(projections, cloud.rounding)
-    )
-    return order
 
 
 stable_order = Operation("stable_order")
@@ -98,35 +89,19 @@ def _tied_order(projections: Array, rounding: Array) -> Array:
     return xp.sort(group * n + order, axis=-1) % n
 
 
-def canonical_order(cloud: Cloud) -> Array:
+def canonical_order(points: Array, weights: Array | None) -> Array:
     """Lexicographic order of the points of every cloud, `(..., n)`; equal points are in order of their weights.
 
     A stable sort of points in this order breaks ties by coordinates, so that the coupling depends on the
     points and not on the order of their rows.
     """
-    xp = namespace(cloud.points)
-    points, by_weight = detach(cloud.points), None
-    if cloud.weights is not None:
-        by_weight = xp.argsort(detach(cloud.weights), axis=-1, stable=True)
-        points = gather_points(points, by_weight)
-    order = xp.reshape(lexsort_rows(xp.reshape(points, (-1, cloud.n, cloud.dim))), points.shape[:-1])
-    return order if by_weight is None else xp.take_along_axis(by_weight, order, axis=-1)
-
-
-def in_canonical_order(cloud: Cloud) -> tuple[Array | None, Cloud]:
-    """The canonical order of a cloud, and the cloud in that order.
-
-    Points in a file stay where they are: their cloud gives projections in that order, and there is nothing to
-    put back. Equal points of theirs are not told apart by weights.
-    """
-    xp = namespace(cloud.points)
-    order = canonical_order(replace(cloud, weights=None) if cloud.is_mapped else cloud)
-    weights = cloud.weights
+    xp = namespace(points)
+    points, by_weight = detach(points), None
     if weights is not None:
-        weights = xp.take_along_axis(weights, order, axis=-1)
-    if cloud.is_mapped:
-        return None, replace(cloud, weights=weights, order=order)
-    return order, Cloud(gather_points(cloud.points, order), weights)
+        by_weight = xp.argsort(detach(weights), axis=-1, stable=True)
+        points = gather_points(points, by_weight)
+    order = xp.reshape(lexsort_rows(xp.reshape(points, (-1, *points.shape[-2:]))), points.shape[:-1])
+    return order if by_weight is None else xp.take_along_axis(by_weight, order, axis=-1)
 
 
 def may_be_shuffled(x: Cloud, y: Cloud) -> bool:
@@ -134,21 +109,9 @@ def may_be_shuffled(x: Cloud, y: Cloud) -> bool:
     if x.weights is None or y.weights is None or x.points.shape != y.points.shape:
         return False
     xp = namespace(x.points)
-    pairs = ((x.weights, y.weights), (x.points[..., 0], y.points[..., 0]))
+    points = (stored_points(c.points)[0][..., 0] for c in (x, y))
+    pairs = ((x.weights, y.weights), tuple(points))
     return all(bool(xp.all(f(a, axis=-1) == f(b, axis=-1))) for a, b in pairs for f in (xp.min, xp.max))
-
-
-def ready_for_ties(cloud: Cloud) -> tuple[Array | None, Cloud]:
-    """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
-
-    In float32 as much would tie many neighbours that are not equal: there only equal numbers tie.
-    """
-    order, cloud = in_canonical_order(cloud)
-    if projection_dtype(cloud.points) != namespace(cloud.points).float64:
-        return order, cloud
-    if cloud.is_mapped:
-        return order, replace(cloud, rounding=cloud.project(_Roundings(), slice(0, 1))[0])
-    return order, replace(cloud, rounding=roundings(detach(cloud.points)))
 
 
 def roundings(points: Array) -> Array:
@@ -173,15 +136,10 @@ def _lengths(points: Array) -> Array:
     return largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
 
 
-class _Roundings:
-    """Roundings of points, asked for in the way of directions: a few points at a time."""
-
-    def project(self, points: Array, rows: slice) -> Array:
-        return roundings(points)[None, :]
-
-
 def gather_points(points: Array, index: Array) -> Array:
     """Points `(..., n, dim)` at `index (slices, ..., pairs)`: `(slices, ..., pairs, dim)`."""
+    if isinstance(points, MappedPoints):
+        return points.gather(index)
     xp = namespace(points)
     n, dim = points.shape[-2:]
     index_in_all = flat_index(index, tuple(points.shape[:-2]), n)

@@ -27,11 +27,12 @@ from orthoslice.arrays import (
     namespace,
 )
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud, shared_batch
+from orthoslice.cloud import shared_batch
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.ready import ReadyCloud
 from orthoslice.request import Request
 from orthoslice.stopping import stop_asked
 from orthoslice.threads import ordered_map
@@ -66,8 +67,8 @@ class Passes:
     """All that passes over the directions share."""
 
     request: Request
-    x: Cloud
-    y: Cloud
+    x: ReadyCloud
+    y: ReadyCloud
     stream: Stream
     wanted: Wanted
     advance: Callable[[int], None]
@@ -204,7 +205,7 @@ class Passes:
         request, x, y = self.request, self.x, self.y
         batch = math.prod(shared_batch(x, y))
         per_row = request.score.row_bytes(x, y, request.p, self.wanted) + request.sampler.row_bytes(x.dim)
-        workers = request.workers if isinstance(x.points, np.ndarray) else 1
+        workers = request.workers if library(x.points) == "numpy" else 1
         room = request.memory // workers
         if not is_readable(x.points):
             return int(max(1, room // per_row))

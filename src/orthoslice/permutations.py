@@ -19,8 +19,9 @@ from orthoslice.kernels import LABELLINGS
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
 from orthoslice.labels import Exchange, Table, kept_totals, label_block, line_totals, space_totals
-from orthoslice.orders import order_points, ready_for_ties, stable_order
+from orthoslice.orders import stable_order
 from orthoslice.progress import progress_bar
+from orthoslice.ready import ReadyCloud, order_points, ready_for_ties
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
 from orthoslice.threads import ordered_map
 
@@ -36,7 +37,7 @@ class PermutationTest(NamedTuple):
 
     score: str
     p: float
-    pooled: Cloud
+    pooled: ReadyCloud
     exchange: Exchange
     sampler: Sampler
     layout: Layout
@@ -97,8 +98,8 @@ def ready_to_order(test: PermutationTest) -> PermutationTest:
     if test.score != "projected":
         return test
     # Ties are taken in lexicographic order of the points, which knows nothing of labels.
-    order, pooled = ready_for_ties(test.pooled)
-    return test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[order]))
+    pooled = ready_for_ties(test.pooled)
+    return test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[pooled.order]))
 
 
 def priced_piece(test: PermutationTest, piece: Piece) -> Table:

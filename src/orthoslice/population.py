@@ -19,11 +19,12 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import centred
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.weighted import weighted_slopes
-from orthoslice.coupling import flat_rows, with_masses
+from orthoslice.coupling import flat_rows
 from orthoslice.directions import Orthogonal
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels import rows_refusal
+from orthoslice.ready import ReadyCloud, with_masses
 from orthoslice.threads import default_workers, ordered_map
 
 Table: TypeAlias = np.ndarray[Any, Any]
@@ -118,7 +119,7 @@ def _study_lines(
     px: Table, py: Table, p: float, first_x: Table, first_y: Table
 ) -> tuple[Table, Table, Table, Table]:
     # Points only tell how many there are of them.
-    x, y = with_masses(*(Cloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
+    x, y = with_masses(*(ReadyCloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
     scores, _, (by_x, by_y) = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, True, True))
     halves = [sorted_scores(px[..., i], py[..., j], p) for i, j in ((first_x, first_y), (~first_x, ~first_y))]
     return scores, (halves[0] + halves[1]) / 2, by_x, by_y

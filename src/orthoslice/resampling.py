@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.arrays import RNG, resolve_rng
-from orthoslice.cloud import Cloud, host_clouds
+from orthoslice.cloud import host_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions.base import check_count
 from orthoslice.distances import sliced_wasserstein
@@ -18,6 +18,7 @@ from orthoslice.labels import Table, half_exchange
 from orthoslice.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.permutations import PermutationTest, labelled_values
 from orthoslice.population import FEWEST_POINTS, NEAR
+from orthoslice.ready import ReadyCloud
 from orthoslice.request import plan_layout
 from orthoslice.result import Estimate, UntrustedWarning, root
 from orthoslice.scores import Sliced
@@ -208,7 +209,7 @@ def bootstrap(
         *points, p, directions=chosen, n_directions=n_directions, rng=rng, memory=room, workers=workers
     )
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    pooled = Cloud(np.concatenate([cloud_x.points, cloud_y.points]))
+    pooled = ReadyCloud(np.concatenate([cloud_x.points, cloud_y.points]))
     pooled, _ = centred(pooled, pooled)
     sampler, layout = plan_layout(
         estimate.directions, estimate.n_directions, pooled.dim, Sliced(), p, adaptive=False

@@ -31,6 +31,7 @@ from orthoslice.blocks import (
     student_quantile,
     with_variance,
 )
+from orthoslice.cloud import DistantCloud
 from orthoslice.conditioning import rescaled, times_two_to
 from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
@@ -259,7 +260,7 @@ class Estimate:
         subject = self._subject
         if subject is None or is_traced(self._value):
             return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
-        if subject.x.seen is not None:
+        if isinstance(subject.x, DistantCloud):
             return "it takes clouds in memory, and these are Dask collections; some of their rows will do"
         if not subject.is_intact:
             return "it takes the clouds, which were written to since"

@@ -19,6 +19,8 @@ from orthoslice.costs.space import price_in_space
 from orthoslice.costs.weighted import price_on_lines, weighted_slopes
 from orthoslice.coupling import Pairs, couple, coupling_bytes
 from orthoslice.directions.base import projection_dtype
+from orthoslice.mapped import stored_points
+from orthoslice.ready import ReadyCloud
 
 POOL_ROWS = 32
 """Directions that price each other in `pooled`: enough to average the noise, few enough to be quick."""
@@ -28,7 +30,7 @@ class Score(abc.ABC):
     """How couplings are priced: a frozen, hashable value."""
 
     breaks_ties: ClassVar[bool] = True
-    """Whether the order of tied projections matters; clouds come from `ready_for_ties` then."""
+    """Whether the order of tied projections matters; see :func:`orthoslice.ready.make_ready`."""
     needs_partner: ClassVar[bool] = False
     is_pooled: ClassVar[bool] = False
     """Whether directions price each other, which takes blocks of one size."""
@@ -46,7 +48,7 @@ class Score(abc.ABC):
         return coupling_bytes(x, y)
 
     @abc.abstractmethod
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         """Scores `(slices, ...)`, and the wanted gradients of their sum, each with the batch axes first."""
 
 
@@ -58,20 +60,20 @@ class Sliced(Score):
 
     def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
         # A coordinate is as long as a projection.
-        px, py = x.points[None, ..., 0], y.points[None, ..., 0]
+        px, py = (stored_points(c.points)[0][None, ..., 0] for c in (x, y))
         if not (x.weights is None and y.weights is None):
             return weighted_slopes.row_bytes(px, py, x, y, p, 1.0, False, wanted)
         return sorted_slopes.row_bytes(px, py, p, 1.0) if any(wanted) else sorted_scores.row_bytes(px, py, p)
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         directions = draw.directions
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         uniform = x.weights is None and y.weights is None
         if uniform and not any(wanted):
-            if x.is_mapped or y.is_mapped:
-                scores = sorted_scores(*(c.project(directions, draw.rows) for c in (x, y)), p)
-            else:
+            if x.has_table and y.has_table:
                 scores = sliced_scores(x.points, y.points, directions, draw.rows, p)
+            else:
+                scores = sorted_scores(*(c.project(directions, draw.rows) for c in (x, y)), p)
             return Scored(scores if factor == 1 else factor * scores)
         px, py = (c.project(directions, draw.rows) for c in (x, y))
         if uniform:
@@ -88,7 +90,7 @@ class Sliced(Score):
 class Exact(Score):
     """Pairs priced by their full distance |x - y|^p: PW_p^p (algorithms 2 and 4)."""
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         return Scored(*price_in_space(x, y, p, _coupled(x, y, draw), wanted))
 
 
@@ -101,7 +103,7 @@ class Independent(Score):
 
     needs_partner: ClassVar[bool] = True
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         assert draw.partner is not None
         pairs = _coupled(x, y, draw)
         qx, qy = (c.project(draw.partner, draw.rows, widely=True) for c in (x, y))
@@ -131,7 +133,7 @@ class Pooled(Score):
             )
         return min(max(2, -(-POOL_ROWS // block_rows)), n_blocks)
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         pairs = _coupled(x, y, draw)
         if p == 2 and draw.is_basis:
             return Scored(*price_in_space(x, y, p, pairs, wanted))
@@ -152,7 +154,7 @@ class PaperPooled(Score):
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         return n_blocks
 
-    def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
+    def evaluate(self, x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         pairs = _coupled(x, y, draw)
         everyone = draw._replace(block_rows=0)
         return Scored(*price_in_pool(x, y, p, pairs, everyone, draw.directions.dim, wanted))
@@ -166,11 +168,7 @@ COSTS: dict[str, Score] = {
 }
 
 
-def _coupled(x: Cloud, y: Cloud, draw: Draw) -> Pairs:
+def _coupled(x: ReadyCloud, y: ReadyCloud, draw: Draw) -> Pairs:
     """The couplings that the directions of a pass induce."""
     px, py = (c.project(draw.directions, draw.rows, widely=True) for c in (x, y))
-    pairs = couple(px, py, x, y, draw.other_side)
-    if x.order is None and y.order is None:
-        return pairs
-    ix, iy = (i if c.order is None else c.order[i] for c, i in ((x, pairs.ix), (y, pairs.iy)))
-    return pairs._replace(ix=ix, iy=iy)
+    return couple(px, py, x, y, draw.other_side)

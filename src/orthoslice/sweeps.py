@@ -14,8 +14,8 @@ from orthoslice.cloud import Cloud
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
-from orthoslice.orders import in_canonical_order
 from orthoslice.passes import cut_units
+from orthoslice.ready import in_canonical_order
 
 
 class Piece(NamedTuple):
@@ -82,7 +82,8 @@ def check_underflow(p: float, x: Cloud, y: Cloud, scores: Array) -> None:
     tiny, eps = float(info.smallest_normal), float(info.eps)
     if not is_high(p, x.dtype) or float(scores.mean(axis=0).min()) > tiny / eps:
         return
-    if np.array_equal(in_canonical_order(x)[1].points, in_canonical_order(y)[1].points):
+    x_points, y_points = (np.asarray(in_canonical_order(c).points) for c in (x, y))
+    if np.array_equal(x_points, y_points):
         return
     raise OverflowError(
         f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {x.dtype}. "

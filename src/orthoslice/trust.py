@@ -15,9 +15,11 @@ import numpy as np
 
 from orthoslice.arrays import Array, library, to_numpy
 from orthoslice.blocks import Layout, Statistics, interval_arms
-from orthoslice.cloud import Cloud, shared_batch
+from orthoslice.cloud import Cloud, DistantCloud, shared_batch
 from orthoslice.costs.pools import mean_power
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
+from orthoslice.mapped import read_by_rows
+from orthoslice.orders import gather_points
 from orthoslice.scores import Score
 
 Table: TypeAlias = np.ndarray[Any, Any]
@@ -220,9 +222,10 @@ def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
 
 def _moments(cloud: Cloud) -> tuple[Table, Table]:
     """The mean `(..., dim)` of a cloud, and its mean squared distance from it `(...)`."""
-    if cloud.seen is not None:
+    if isinstance(cloud, DistantCloud):
+        assert cloud.seen is not None
         return cloud.seen.mean, cloud.seen.spread
-    points, weights = to_numpy(cloud.points), _weights(cloud)
+    points, weights = read_by_rows(cloud.points), _weights(cloud)
     origin = points[..., :1, :].astype(np.float64)
     total, square = np.zeros(()), np.zeros(())
     for first in range(0, cloud.n, _PAIRS):
@@ -236,16 +239,16 @@ def _moments(cloud: Cloud) -> tuple[Table, Table]:
 def _random_points(cloud: Cloud, rng: np.random.Generator) -> Table:
     """Points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
     places = _drawn_places(cloud, rng)
-    if cloud.seen is not None:
+    if isinstance(cloud, DistantCloud):
+        assert cloud.seen is not None
         return np.asarray(cloud.seen.drawn[places.tobytes()], dtype=np.float64)
-    points = to_numpy(cloud.points)
+    points = read_by_rows(cloud.points)
     if cloud.weights is None:
         return np.asarray(points[..., places, :], dtype=np.float64)
     ends = np.cumsum(_weights(cloud), axis=-1).reshape(-1, cloud.n)
     # Below the end of a point and not below that of the one before it: points without weight have no place.
     index = np.stack([np.searchsorted(row, places * row[-1], side="right") for row in ends])
-    index = index.reshape(*cloud.batch, _PAIRS, 1)
-    return np.asarray(np.take_along_axis(points, index, axis=-2), dtype=np.float64)
+    return np.asarray(gather_points(points, index.reshape(*cloud.batch, _PAIRS)), dtype=np.float64)
 
 
 def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:

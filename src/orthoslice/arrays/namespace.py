@@ -39,6 +39,11 @@ def library(array: object) -> str | None:
     return _LIBRARIES[kind]
 
 
+def counts_as_numpy(kind: type) -> None:
+    """Have arrays of a type of our own taken for NumPy's: they give out NumPy arrays when asked for rows."""
+    _LIBRARIES[kind] = "numpy"
+
+
 @functools.cache
 def float_info(xp: Namespace, dtype: DType) -> Any:
     """`xp.finfo(dtype)`, which is asked for several times a call and takes longer than it seems."""

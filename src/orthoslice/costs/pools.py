@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from orthoslice.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
-from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.costs.weighted import weight_gradients
 from orthoslice.coupling import Pairs
+from orthoslice.ready import ReadyCloud
 from orthoslice.spheres import mean_power, mean_shortening
 
 __all__ = ["mean_power", "mean_shortening", "price_in_pool"]
 
 
 def price_in_pool(
-    x: Cloud, y: Cloud, p: float, pairs: Pairs, draw: Draw, factor: float, wanted: Wanted
+    x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, draw: Draw, factor: float, wanted: Wanted
 ) -> Priced:
     """Price pairs by their mean over a pool: all rows drawn but those of the coupling's own block.
 
@@ -49,7 +49,7 @@ def price_in_pool(
     return weigh(costs, pairs), (*gradients, *weight_gradients(costs, pairs, x, y, wanted))
 
 
-def _pool_shares(draw: Draw, x: Cloud) -> Array:
+def _pool_shares(draw: Draw, x: ReadyCloud) -> Array:
     """What each row of the pool contributes to each coupling, `(pool, slices)`: columns sum to 1."""
     xp = namespace(x.points)
     everyone = xp.arange(draw.n_rows, device=device(x.points))

@@ -16,13 +16,14 @@ from orthoslice.arrays import (
     to_numpy,
 )
 from orthoslice.arrays.operations import from_host, host_refusal
-from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Priced
 from orthoslice.costs.lines import weigh
 from orthoslice.costs.weighted import weight_gradients
 from orthoslice.coupling import Pairs, powered_norm
 from orthoslice.kernels import triton_refusal
+from orthoslice.mapped import stored_points
 from orthoslice.orders import flat_index, gather_points
+from orthoslice.ready import ReadyCloud
 
 # About the size of a core's cache: larger gathers are slower, not faster.
 _GATHER_ITEMS = 1 << 18
@@ -35,7 +36,7 @@ Prices pairs by |x - y|^p; slices x pairs x dim is never held.
 """
 
 
-def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> str | None:
+def _space_refusal(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> str | None:
     if wanted[2] or wanted[3]:
         return "it gives no gradients by weights"
     if any(a.ndim != 2 for a in (x.points, y.points, pairs.ix, pairs.iy)):
@@ -43,25 +44,30 @@ def _space_refusal(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -
     return None
 
 
-def _space_host_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
+def _space_host_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
     return _space_refusal(x, y, *rest) or host_refusal(x.points, y.points)
 
 
 @price_in_space.implementation("numba", _space_host_refusal)
-def _price_in_space_numba(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+def _price_in_space_numba(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.numba.pairs import price_pairs
 
-    tables = (to_numpy(a) for a in (x.points, y.points, *pairs[:3]))
-    scores, gradients = price_pairs(*tables, p=p, wanted=wanted[:2])
-    return from_host(scores, x.points), tuple(from_host(g, x.points) for g in gradients)
+    ix, iy, mass = (to_numpy(a) for a in pairs[:3])
+    (points_x, order_x), (points_y, order_y) = (stored_points(c.points) for c in (x, y))
+    ix, iy = (i if order is None else order[i] for i, order in ((ix, order_x), (iy, order_y)))
+    tables = to_numpy(points_x), to_numpy(points_y)
+    scores, gradients = price_pairs(*tables, ix, iy, mass, p=p, wanted=wanted[:2])
+    orders = (order for order, want in zip((order_x, order_y), wanted, strict=False) if want)
+    by_row = (g if order is None else g[order] for g, order in zip(gradients, orders, strict=True))
+    return from_host(scores, x.points), tuple(from_host(g, x.points) for g in by_row)
 
 
-def _space_triton_refusal(x: Cloud, y: Cloud, *rest: Any) -> str | None:
+def _space_triton_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
     return _space_refusal(x, y, *rest) or triton_refusal(x.points, y.points, dtypes=("float32", "float64"))
 
 
 @price_in_space.implementation("triton", _space_triton_refusal)
-def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+def _price_in_space_triton(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.kernels.triton.pairs import price_matches
 
     scores, gradients = price_matches(x.points, y.points, *pairs[:3], p=p, wanted=wanted[:2])
@@ -69,7 +75,7 @@ def _price_in_space_triton(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: W
 
 
 @price_in_space.implementation("reference", lambda *_: None)
-def _price_in_space(x: Cloud, y: Cloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
+def _price_in_space(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     # A few slices at a time, as many as a core's cache holds.
     xp = namespace(x.points)
     n_pairs = max(pairs.ix.shape[-1], pairs.iy.shape[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from orthoslice.arrays import Array, Operation, Wanted, at_rank, namespace
-from orthoslice.cloud import Cloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import (
     SCORES_BYTES,
@@ -19,11 +18,12 @@ from orthoslice.costs.lines import (
 from orthoslice.coupling import Pairs, couple, coupling_bytes, flat_masses, flat_rows, meeting_slack
 from orthoslice.directions.base import Directions
 from orthoslice.kernels import rows_refusal
+from orthoslice.ready import ReadyCloud
 
 
 def price_on_lines(
-    x: Cloud,
-    y: Cloud,
+    x: ReadyCloud,
+    y: ReadyCloud,
     p: float,
     pairs: Pairs,
     qx: Array,
@@ -40,7 +40,7 @@ def price_on_lines(
 
 
 def _line_slopes(
-    qx: Array, qy: Array, x: Cloud, y: Cloud, p: float, pairs: Pairs, factor: float, wanted: Wanted
+    qx: Array, qy: Array, x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, factor: float, wanted: Wanted
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     """As :func:`weighted_slopes`, for pairs of any origin."""
     xp = namespace(qx)
@@ -70,7 +70,14 @@ def _kernel_bytes(px: Array, py: Array, *rest: Any) -> int:
 
 @weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px), row_bytes=_kernel_bytes)
 def _weighted_slopes_numba(
-    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
+    px: Array,
+    py: Array,
+    x: ReadyCloud,
+    y: ReadyCloud,
+    p: float,
+    factor: float,
+    other_side: bool,
+    wanted: Wanted,
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     from orthoslice.kernels.numba.weighted import slope_weighted
 
@@ -92,12 +99,21 @@ def _weighted_slopes_numba(
     "reference", lambda *_: None, row_bytes=lambda px, py, x, y, *_: coupling_bytes(x, y)
 )
 def _weighted_slopes(
-    px: Array, py: Array, x: Cloud, y: Cloud, p: float, factor: float, other_side: bool, wanted: Wanted
+    px: Array,
+    py: Array,
+    x: ReadyCloud,
+    y: ReadyCloud,
+    p: float,
+    factor: float,
+    other_side: bool,
+    wanted: Wanted,
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
     return _line_slopes(px, py, x, y, p, couple(px, py, x, y, other_side), factor, wanted)
 
 
-def weight_gradients(costs: Array, pairs: Pairs, x: Cloud, y: Cloud, wanted: Wanted) -> tuple[Array, ...]:
+def weight_gradients(
+    costs: Array, pairs: Pairs, x: ReadyCloud, y: ReadyCloud, wanted: Wanted
+) -> tuple[Array, ...]:
     """Gradients of the scores' sum by the weights, as far as wanted: `(..., n)` and `(..., m)`.
 
     Moving mass moves the ends of the merged quantiles, so the slope is a difference of costs along the path

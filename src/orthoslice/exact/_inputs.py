@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.coupling import integer_masses
+from orthoslice.masses import integer_masses
 from orthoslice.options import check_p
 
 FloatArray = NDArray[np.float64]
@@ -107,7 +107,7 @@ def shared_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     """Masses of both clouds as integers with the same sum, so that no edge between masses can drift.
 
     Without weights they are as small as can be; with weights the sum is that of
-    :func:`orthoslice.coupling.integer_masses`, 2**62.
+    :func:`orthoslice.masses.integer_masses`, 2**62.
 
     Examples
     --------

@@ -15,6 +15,7 @@ import numpy as np
 from orthoslice.cloud import Cloud
 from orthoslice.coupling import couple, powered_norm
 from orthoslice.exact._inputs import FloatArray, IntArray
+from orthoslice.ready import as_given, with_masses
 
 # Great circles on the sphere: two clouds of 8 points have 56, which make at most 1,655 cells on half of it.
 MAX_CIRCLES = 64
@@ -187,7 +188,8 @@ def _couplings(
     centre: FloatArray, inside: list[FloatArray], x: Cloud, y: Cloud, p: float
 ) -> tuple[IntArray, FloatArray]:
     """Which coupling each direction induces `(pieces,)`, and what the couplings cost `(couplings,)`."""
-    pairs = couple(centre @ inside[0].T, centre @ inside[1].T, x, y)
+    ready = with_masses(as_given(x), as_given(y))
+    pairs = couple(centre @ inside[0].T, centre @ inside[1].T, *ready)
     pair = pairs.ix * y.n + pairs.iy
     mass = np.broadcast_to(pairs.mass, pair.shape)
     units = np.rint(mass * _MASS_UNITS).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from orthoslice.exact._inputs import FloatArray, IntArray, PlaneProblem, shared_masses
-from orthoslice.orders import in_canonical_order
+from orthoslice.ready import in_canonical_order
 
 if TYPE_CHECKING:
     from orthoslice.kernels.numba.plane import Cells, Side
@@ -49,7 +49,7 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
 
     # Lexicographic order is the projected order just after angle 0. Masses are rounded in that order, so that
     # the order of the user's rows changes nothing.
-    clouds = [in_canonical_order(cloud)[1] for cloud in (problem.x, problem.y)]
+    clouds = [in_canonical_order(cloud) for cloud in (problem.x, problem.y)]
     x_mass, y_mass = shared_masses(*clouds)
     x, y = clouds[0].points[x_mass > 0], clouds[1].points[y_mass > 0]
     x_mass, y_mass = x_mass[x_mass > 0], y_mass[y_mass > 0]

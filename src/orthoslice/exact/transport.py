@@ -16,7 +16,7 @@ from orthoslice.coupling import Coupling, induced_coupling
 from orthoslice.exact._inputs import FloatArray, IntArray, shared_masses
 from orthoslice.lengths import fit_lengths, pair_lengths, power_mean
 from orthoslice.options import check_p
-from orthoslice.orders import in_canonical_order
+from orthoslice.ready import in_canonical_order
 
 # The most pairs n * m of each method, by its memory at the peak (measured): 8 bytes a pair for the cost matrix
 # alone, 41 in POT's network simplex, 1.3 kB in HiGHS. That is 1.1, 1.4 and 0.7 GB.
@@ -164,13 +164,13 @@ def _solve(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
 
 def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     """The points that weigh something, in canonical order."""
-    order, cloud = in_canonical_order(cloud)
-    assert order is not None, "clouds on the host are arrays, not files"
-    if cloud.weights is None:
-        return order, cloud
-    at = np.flatnonzero(cloud.weights)
-    weights = cloud.weights[at]
-    return order[at], Cloud(cloud.points[at], None if weights.min() == weights.max() else weights)
+    ready = in_canonical_order(cloud)
+    assert ready.order is not None
+    if ready.weights is None:
+        return ready.order, ready
+    at = np.flatnonzero(ready.weights)
+    weights = ready.weights[at]
+    return ready.order[at], Cloud(ready.points[at], None if weights.min() == weights.max() else weights)
 
 
 def _check_size(x: Cloud, y: Cloud, method: str) -> None:

@@ -16,6 +16,7 @@ from orthoslice.estimate import compute, nan_where_unsound
 from orthoslice.inputs import check_weights, is_uniform
 from orthoslice.parallel._ranks import Ranks
 from orthoslice.passes import Passes
+from orthoslice.ready import ReadyCloud
 from orthoslice.request import Request
 from orthoslice.scores import Sliced
 
@@ -101,7 +102,7 @@ def by_projections(
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
     centre = _far_centre(ranks, points[0])
-    x, y = (Cloud(of_cloud - centre) for of_cloud in points)
+    x, y = (ReadyCloud(of_cloud - centre) for of_cloud in points)
     passes = _Exchanges(replace(request, workers=1), x, y, stream, shards.wanted, lambda _: None, shards)
     scored, total = passes.run(0, request.layout.n_units), request.layout.n_directions
     xp = namespace(x.points)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from orthoslice.arrays import DType, library
-from orthoslice.cloud import Cloud
+from orthoslice.cloud import Cloud, DistantCloud
 from orthoslice.conditioning import middle_if_far, range_of_rows
 from orthoslice.frames import check_same_names, column_names, is_frame
 from orthoslice.inputs import (
@@ -26,11 +26,8 @@ from orthoslice.parallel.reading import Reading, Table, run_all, shape_only, wei
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LazyCloud(Cloud):
-    """A cloud in chunks. `points` and `weights` only have its shape and type, and take no memory.
-
-    Their range was found by one pass over the chunks: :func:`lazy_clouds`.
-    """
+class LazyCloud(DistantCloud):
+    """A cloud in chunks, whose range was found by one pass over them: :func:`lazy_clouds`."""
 
     chunks: tuple[Any, ...]
     """Delayed tables, none of them empty."""
@@ -43,8 +40,6 @@ class LazyCloud(Cloud):
     weight_chunks: tuple[Any, ...] | None = None
     chunk_weights: tuple[float, ...] = ()
     """What each of these sums to."""
-    covariance: Table | None = None
-    """Where it was noted with what was `seen`."""
 
     @property
     def is_lazy(self) -> bool:
@@ -73,16 +68,10 @@ class LazyCloud(Cloud):
         """What is known of the cloud, without its chunks."""
         return Outline(self.points, self.weights, self.largest, seen=self.seen)
 
-    def mean_and_covariance(self) -> tuple[Table, Table]:
-        """The first two moments, in the type of the points."""
-        assert self.seen is not None
-        assert self.covariance is not None
-        return self.seen.mean.astype(self.dtype), self.covariance.astype(self.dtype)
-
 
 @dataclass(frozen=True, eq=False)
-class Outline(Cloud):
-    """A cloud of which `points` and `weights` only have the shape and type; so have copies sent elsewhere."""
+class Outline(DistantCloud):
+    """What is known of a distant cloud; copies sent elsewhere take no more memory than it does."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Otherwise as many zeros as the cloud has numbers would be written.

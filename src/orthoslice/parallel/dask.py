@@ -40,10 +40,9 @@ from orthoslice.control import Gaussian
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.pieces import Side, piece_cost
 from orthoslice.costs.pools import mean_shortening
-from orthoslice.coupling import with_masses
 from orthoslice.directions.drawing import Blocks
 from orthoslice.distances import projected_wasserstein, sliced_wasserstein
-from orthoslice.estimate import look_by_look, made_ready, make_estimate, stream_for, subject_of
+from orthoslice.estimate import look_by_look, make_estimate, stream_for, subject_of
 from orthoslice.inference import two_sample_test
 from orthoslice.parallel.chunks import LazyCloud, common_origin
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, cluster_at_hand, exchange
@@ -53,6 +52,7 @@ from orthoslice.parallel.row_ranges import RowRanges
 from orthoslice.parallel.visits import Summary, covariance, spread, visit_chunks
 from orthoslice.passes import Passes, Task, cut_units
 from orthoslice.progress import progress_bar
+from orthoslice.ready import ReadyCloud, as_given, make_ready, with_masses
 from orthoslice.request import Request
 from orthoslice.result import Estimate
 from orthoslice.scores import Score, Sliced
@@ -95,10 +95,8 @@ def _noted(subject: Subject, x: LazyCloud, y: LazyCloud, summarise: Callable[...
         assert visit.moments is not None
         _, mean, square = visit.moments
         rows = {own.tobytes(): points for own, points in zip(places, visit.points, strict=True)}
-        if square.ndim == 0:
-            noted.append(replace(cloud, seen=Seen(mean, square, rows)))
-        else:
-            noted.append(replace(cloud, seen=Seen(mean, np.trace(square), rows), covariance=square))
+        seen = Seen(mean, square, rows) if square.ndim == 0 else Seen(mean, np.trace(square), rows, square)
+        noted.append(replace(cloud, seen=seen))
     return noted
 
 
@@ -221,7 +219,7 @@ def _score_pieces(
     *received: tuple[list[Table], None],
 ) -> Table:
     sent = [pieces for pieces, _ in received]
-    x, y = (Cloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
+    x, y = (ReadyCloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
     costs = whole_costs(units, request.p, *sent)
     passes = Passes(replace(request, score=_Priced(costs)), x, y, stream, NO_GRADIENTS, _ignore)
     scores: Table = passes.run_task(task)[0]
@@ -249,7 +247,7 @@ class _ByRanges(_Way):
         tables = []
         for task, costs in zip(tasks, found, strict=True):
             request = replace(self.request, score=_Priced(costs))
-            passes = Passes(request, self.x, self.y, self.stream, NO_GRADIENTS, _ignore)
+            passes = Passes(request, as_given(self.x), as_given(self.y), self.stream, NO_GRADIENTS, _ignore)
             tables.append(passes.run_task(task)[0])
             self.advance(task.n_rows)
         return self.scored(tables)
@@ -306,19 +304,20 @@ class _ByPoints(_Way):
         return self.scored(list(tables))
 
 
-def _assemble(score: Score, *given: tuple[Reading, list[Any], list[Any] | None]) -> tuple[Cloud, Cloud]:
+def _assemble(
+    score: Score, *given: tuple[Reading, list[Any], list[Any] | None]
+) -> tuple[ReadyCloud, ReadyCloud]:
     """Both clouds whole, ready to be scored."""
     clouds = []
     for reading, chunks, weights in given:
         points = np.concatenate([reading.points(chunk) for chunk in chunks])
         shares = None if weights is None else np.concatenate([np.asarray(w) for w in weights])
         clouds.append(Cloud(points, shares))
-    x, y, _ = made_ready(score, clouds[0], clouds[1])
-    return x, y
+    return make_ready(clouds[0], clouds[1], for_ties=score.breaks_ties)
 
 
 def _score_points(
-    request: Request, stream: Stream, ready: tuple[Cloud, Cloud], first_unit: int, stop_unit: int
+    request: Request, stream: Stream, ready: tuple[ReadyCloud, ReadyCloud], first_unit: int, stop_unit: int
 ) -> Table:
     with single_threaded_blas():
         costs, _, controls = Passes(request, *ready, stream, NO_GRADIENTS, _ignore).run(first_unit, stop_unit)

@@ -15,6 +15,7 @@ from orthoslice.directions.drawing import Blocks
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.reading import Reading, Table
 from orthoslice.passes import draw_lines
+from orthoslice.ready import ReadyCloud
 from orthoslice.threads import single_threaded_blas
 
 COPIES = 4 / 3
@@ -133,15 +134,14 @@ class Known(Directions):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Received(Cloud):
+class Received(ReadyCloud):
     """A cloud of which nothing came but its projections on the directions at hand, and its weights."""
 
     projections: Table
 
     @property
-    def is_mapped(self) -> bool:
-        """Points are not at hand: they are to be asked for projections, and for nothing else."""
-        return True
+    def has_table(self) -> bool:
+        return False
 
     def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Table:
         return self.projections

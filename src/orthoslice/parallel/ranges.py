@@ -29,18 +29,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.arrays import NO_GRADIENTS
-from orthoslice.cloud import Cloud
 from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
-from orthoslice.coupling import total_mass, whole_masses
 from orthoslice.directions.base import Directions
 from orthoslice.kernels.rough import rough_bounds
+from orthoslice.masses import rounded_masses, total_mass
 from orthoslice.orders import stable_order
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.reading import Reading, Table, shape_only, weights_of
 from orthoslice.parallel.visits import visit_chunks
+from orthoslice.ready import ReadyCloud
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
@@ -65,7 +65,7 @@ class Units(NamedTuple):
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
-        masses: Table = whole_masses(shares / self.whole * float(total_mass(shares)))
+        masses: Table = rounded_masses(shares / self.whole * float(total_mass(shares)))
         return masses
 
     def weighed(self, points: Table, weights: Any) -> tuple[Table, Table]:
@@ -350,7 +350,7 @@ def _price(
     for cut, own in zip(share.cuts, sent, strict=True):
         values, masses = _weighed_ranks(share, cut, own)
         rows.append(values[None, :])
-        clouds.append(Cloud(shape_only((len(values), 1), values.dtype), masses=masses))
+        clouds.append(ReadyCloud(shape_only((len(values), 1), values.dtype), masses=masses))
     scores, *_ = weighted_slopes(rows[0], rows[1], clouds[0], clouds[1], p, 1.0, False, NO_GRADIENTS)
     return float(scores[0]) * total_mass(rows[0])
 

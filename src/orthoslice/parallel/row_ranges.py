@@ -30,10 +30,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from orthoslice.arrays import NO_GRADIENTS, Stream
-from orthoslice.cloud import Cloud
-from orthoslice.coupling import coupling_bytes, total_mass
+from orthoslice.coupling import coupling_bytes
 from orthoslice.directions.base import SteadyDirections
 from orthoslice.directions.drawing import Blocks
+from orthoslice.masses import total_mass
 from orthoslice.orders import roundings
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
@@ -41,6 +41,7 @@ from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading, Table
 from orthoslice.passes import Passes, Task
+from orthoslice.ready import ReadyCloud
 from orthoslice.request import Request
 from orthoslice.threads import single_threaded_blas
 
@@ -303,7 +304,7 @@ def _price(about: tuple[Any, ...], *sent: list[tuple[Table, Table]]) -> float:
     return float(table[0]) * total
 
 
-def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Table, Table]]) -> Cloud:
+def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Table, Table]]) -> ReadyCloud:
     """The points of a range in their order, with how much of the mass of each is in the range."""
     marks = side.marks
     points = np.concatenate([marks.points, *(rows for rows, _ in pieces)])
@@ -318,7 +319,7 @@ def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Tabl
     points, masses = points[order[inside > 0]], inside[inside > 0]
     # Put in order already: no projection shall tell them apart.
     known = np.full(len(points), np.inf)
-    return Cloud(points, masses / float(total_mass(points)), masses=masses, rounding=known)
+    return ReadyCloud(points, masses / float(total_mass(points)), masses=masses, rounding=known)
 
 
 def _refuse_crowds() -> NoReturn:

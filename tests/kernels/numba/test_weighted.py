@@ -7,10 +7,11 @@ import pytest
 
 import orthoslice as osl
 from orthoslice import coupling
-from orthoslice.cloud import Cloud, make_clouds
+from orthoslice.cloud import make_clouds
 from orthoslice.costs.weighted import weighted_slopes
-from orthoslice.coupling import couple, integer_masses
+from orthoslice.coupling import couple
 from orthoslice.population import study_lines
+from orthoslice.ready import ReadyCloud, as_given, with_masses
 
 SIZES = [1, 2, 63, 257, 1000, 4097]
 DTYPES = [np.float32, np.float64]
@@ -29,8 +30,8 @@ def some_weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def weighted_pair(rng, n, m, dtype, batch=()):
     """Clouds that only lend their weights: the projections are made apart."""
-    x, y = (Cloud(np.zeros((*batch, k, 1), dtype), some_weights(rng, *batch, k)) for k in (n, m))
-    return x, y
+    x, y = (ReadyCloud(np.zeros((*batch, k, 1), dtype), some_weights(rng, *batch, k)) for k in (n, m))
+    return with_masses(x, y)
 
 
 def distinct(rng, slices, batch, n, dtype):
@@ -113,7 +114,7 @@ def test_pairs_are_equal_to_the_last_bit(n, other_side, rng):
     for m in {n, max(1, 2 * n // 3), n + 1}:
         x, y = weighted_pair(rng, n, m, np.float64)
         if m > n:
-            x = Cloud(x.points)  # one cloud alone may have weights
+            x, y = with_masses(ReadyCloud(x.points), y)  # one cloud alone may have weights
         # Rounded projections tie.
         px, py = (rng.normal(size=(4, k)).round(1) for k in (n, m))
         with coupling.merge_quantiles.using("reference"):
@@ -159,13 +160,11 @@ def test_public_calls_take_the_kernels(distance, rng):
     assert weighted.value == pytest.approx(repeated.value, rel=1e-12)
 
 
-def test_masses_are_worked_out_once(rng):
+def test_both_clouds_have_masses_where_one_has_weights(rng):
     x, y = make_clouds(rng.normal(size=(5, 2)), rng.normal(size=(4, 2)), some_weights(rng, 5))
-    with_x, with_y = coupling.with_masses(x, y)
-    assert integer_masses(with_x) is with_x.masses
+    with_x, with_y = with_masses(as_given(x), as_given(y))
     assert with_y.masses.sum() == with_x.masses.sum() == 2**62
-    bare = coupling.with_masses(y, y)
-    assert bare[0].masses is None
+    assert with_masses(as_given(y), as_given(y))[0].masses is None
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
