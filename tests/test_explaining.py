@@ -13,6 +13,7 @@ import orthoslice as osl
 from orthoslice import ascent
 from orthoslice.directions import Orthogonal
 from orthoslice.exact import wasserstein
+from orthoslice.ready import ReadyCloud
 
 
 def samples(rng, n=120, m=90, dim=5):
@@ -102,7 +103,7 @@ def test_the_first_direction_beats_all_starts(p, rng):
 
 
 def test_climbing_never_goes_down(rng):
-    x, y = (ascent.Cloud(c) for c in samples(rng, 30, 30, 6))
+    x, y = (ReadyCloud(c) for c in samples(rng, 30, 30, 6))
     land = ascent.Landscape(x, y, 1.0, 10**8)
     for start in np.linalg.qr(rng.normal(size=(6, 6)))[0]:
         scores = [ascent.climb(land, start, np.zeros((0, 6)), steps).score for steps in range(6)]
@@ -303,7 +304,7 @@ def test_in_the_plane_the_best_of_all_angles_is_found(p):
     for seed in range(6):
         rng = np.random.default_rng(seed)
         x, y = rng.standard_t(2, size=(40, 2)), rng.integers(-1, 2, size=(30, 2)).astype(float)
-        best = ascent.Landscape(ascent.Cloud(x), ascent.Cloud(y), p, 10**8).scores(circle).max() ** (1 / p)
+        best = ascent.Landscape(ReadyCloud(x), ReadyCloud(y), p, 10**8).scores(circle).max() ** (1 / p)
         assert osl.explain(x, y, p, rng=0).directions[0].distance > 0.999 * best
 
 
