@@ -60,8 +60,11 @@ def look_of(points: Array) -> Any:
         return 0 if points.is_inference() else points._version
     if kind != "numpy":
         return None
-    rows = max(1, _LOOKED_AT // points.shape[-1])
-    return points[..., :: -(-points.shape[-2] // rows), :].tobytes()
+    steps, room = [], max(1, _LOOKED_AT // points.shape[-1])
+    for size in points.shape[:-1]:
+        steps.append(slice(None, None, -(-size // room)))
+        room = max(1, room // size)
+    return points[tuple(steps)].tobytes()
 
 
 @dataclass(frozen=True, eq=False)

@@ -352,7 +352,8 @@ def _exact_floats(mass: IntArray) -> FloatArray:
         return mass.astype(np.float64)
     # The total is 2**62. Sums are rounded, not masses, so that no sum is off by more than one.
     sums = np.cumsum(mass) >> (total.bit_length() - 1 - _MASS_BITS)
-    return np.diff(sums, prepend=0).astype(np.float64)
+    whole: FloatArray = np.diff(sums, prepend=0).astype(np.float64)
+    return whole
 
 
 def _network_simplex(
