@@ -159,7 +159,7 @@ def test_torch_tensors_have_error_bars_of_torch(rng: np.random.Generator) -> Non
 
 
 def test_looks_at_directions_do_not_widen_the_error_of_the_data(rng: np.random.Generator) -> None:
-    """The arms over directions, which are widened for looks, and over samples are the sides of a right angle."""
+    """Arms over directions, which are widened for looks, and over samples are sides of a right angle."""
     x, y = gaussians(rng, 300, 200)
     est = osl.sliced_wasserstein(x, y, rng=0, rtol=0.02, control=None, directions="iid")
     assert est._looks > 1

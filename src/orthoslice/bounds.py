@@ -20,6 +20,7 @@ from orthoslice.inputs import as_array, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.markup import card
 from orthoslice.matching import match
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
 from orthoslice.orders import in_canonical_order
 from orthoslice.result import Estimate
@@ -48,6 +49,7 @@ class Bounds:
         return card(f"W_{self.p:g}, the Wasserstein distance, for certain", rows)
 
 
+@answers_other_names
 def wasserstein_bounds(
     x: Any,
     y: Any,

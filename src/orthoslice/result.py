@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -36,7 +38,7 @@ from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.markup import card, preformatted
-from orthoslice.options import check_level
+from orthoslice.options import check_level, is_real
 from orthoslice.population import FEWEST_POINTS, NEAR, SampleError, sample_error
 from orthoslice.trust import Subject
 
@@ -97,6 +99,9 @@ class Estimate:
     the interval, and the exponent of their unit (0 unless the
     clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
     and `converged` are None, and `scores` too.
+
+    ``float(est)``, ``round(est, 3)``, ``f"{est:.3f}"`` and ``est < 6`` mean `distance`. A batch is not one
+    number, and refuses.
 
     An estimate refers to its clouds and copies nothing of them but a few rows, by which it knows that they were
     written to since. A pickled one, or a copy, has scores and intervals and says whether they can be trusted,
@@ -330,6 +335,37 @@ class Estimate:
             return None
         low, high = (self._scaled(root(limit, self.p)) for limit in self._limits(level, warn=False))
         return float(to_numpy(low)), float(to_numpy(high))
+
+    def __float__(self) -> float:
+        """The distance, where there is one: numbers, rounding, formats and comparisons mean it."""
+        if self._value.ndim:
+            shape = tuple(self._value.shape)
+            raise TypeError(f"An estimate of a batch is not one number: read `distance`, of shape {shape}.")
+        self._check_read()
+        return float(detach(self.distance))
+
+    def __round__(self, ndigits: int | None = None) -> float:
+        return round(float(self), ndigits)
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else repr(self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(operator.lt, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(operator.le, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(operator.ge, other)
+
+    def _compared(self, comparison: Callable[[float, float], bool], other: Any) -> Any:
+        if not isinstance(other, Estimate) and not is_real(other):
+            return NotImplemented
+        return comparison(float(self), float(other))
 
     @property
     def _repeat(self) -> str:

@@ -16,6 +16,7 @@ from orthoslice.cloud import Cloud, host_clouds
 from orthoslice.coupling import Coupling, integer_masses
 from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.lengths import fit_lengths, pair_lengths, power_mean
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_p
 from orthoslice.orders import in_canonical_order
 
@@ -91,6 +92,7 @@ class _Plan(NamedTuple):
     mass: FloatArray
 
 
+@answers_other_names
 def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weights: Any = None) -> Transport:
     """The exact Wasserstein distance W_p of two clouds, and a coupling that attains it.
 
