@@ -245,7 +245,26 @@ def test_rows_of_unit_length_in_a_narrower_type(call, asarray, dtype):
 
 
 def test_a_norm_is_said_with_enough_digits():
-    refuse(lambda: sliced(directions=E * (1 + 1e-7)), ValueError, "row 0 has norm 1.0000001. Divide")
+    refuse(lambda: sliced(directions=E * (1 + 3e-6)), ValueError, "row 0 has norm 1.000003. Divide")
+
+
+@pytest.mark.parametrize("call", EVERY)
+def test_rows_that_were_normalised_in_float32_and_widened(call):
+    """Off by 4e-8 or so, they are made of unit length; rows of unit length stay as they are, bit by bit."""
+    rows = np.array([[0.6, 0.8, 0.0], [0.3, 0.3, 0.82**0.5]])
+    rough = rows.astype(np.float32).astype(np.float64)
+    assert np.abs(np.linalg.norm(rough, axis=1) - 1).max() > 1e-8
+    same = rough / np.linalg.norm(rough, axis=1, keepdims=True)
+    name = "direction" if call is coupling else "directions"
+    rough, same, off = (a[1] if call is coupling else a for a in (rough * (1 + 5e-8), same, rough * (1 + 3e-6)))
+    np.testing.assert_allclose(read(call(X, Y, **{name: rough})), read(call(X, Y, **{name: same})), 1e-13)
+    refuse(lambda: call(X, Y, **{name: off}), ValueError, f"`{name}`", "unit length")
+
+
+def test_rows_of_unit_length_are_taken_as_they_are():
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    assert np.array_equal(sliced(directions=rows).directions.theta, rows)
 
 
 @pytest.mark.parametrize("call", EVERY)

@@ -252,3 +252,15 @@ def test_bounds_stay_tight_across_scales():
         exact = osl.wasserstein(x, y).distance
         assert 0.8 * exact < bounds.lower <= exact * (1 + 1e-14)
         assert exact * (1 - 1e-14) <= bounds.upper < 1.5 * exact
+
+
+def test_memory_and_workers_are_those_of_the_matching_too(rng, monkeypatch):
+    seen = {}
+
+    def spy(*arguments, **options):
+        seen.update(options)
+        return osl.match(*arguments, **options)
+
+    monkeypatch.setattr("orthoslice.bounds.match", spy)
+    osl.wasserstein_bounds(rng.normal(size=(30, 3)), rng.normal(size=(20, 3)), rng=0, memory="3MB", workers=1)
+    assert (seen["memory"], seen["workers"]) == ("3MB", 1)

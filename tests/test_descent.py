@@ -486,3 +486,18 @@ def test_jit_is_refused(rng):
     for function in (lambda x: osl.flow(x, cloud, rng=0).points, lambda x: osl.barycenter([x], rng=0).points):
         with pytest.raises(TypeError, match="cannot be traced"):
             jax.jit(function)(cloud)
+
+
+@pytest.mark.parametrize("m", [1000, 700, 1500])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_on_a_line_a_flow_is_the_monotone_map(rng, m, weighted):
+    x, y = rng.normal(size=(1000, 1)), rng.exponential(size=(m, 1)) + 3
+    shares = weights(rng, 1000) if weighted else None
+    moved = osl.flow(x, y, x_weights=shares, rng=0)
+    order = np.argsort(x[:, 0])
+    assert moved.converged
+    assert np.diff(moved.points[order, 0]).min() > -1e-12
+    # Every point is where the optimal coupling sends it, on average.
+    plan = osl.wasserstein(x, y, x_weights=shares).coupling
+    sent = np.bincount(plan.ix, plan.mass * y[plan.iy, 0]) / np.bincount(plan.ix, plan.mass)
+    np.testing.assert_allclose(moved.points[:, 0], sent, rtol=1e-9)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import weights
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 import orthoslice as osl
 from orthoslice.cloud import Cloud
@@ -84,7 +87,7 @@ def test_debiasing_takes_off_what_samples_add() -> None:
     for repetition in range(400):
         rng = np.random.default_rng(repetition)
         x, y = rng.normal(size=(40, 8)), 1.3 * rng.normal(size=(40, 8))
-        error = sample_error(Cloud(x), Cloud(y), 2.0, repetition)
+        error = sample_error(Cloud(x), Cloud(y), 2.0, repetition, 2**28, 1)
         plain.append(osl.sliced_wasserstein(x, y, rng=repetition, n_directions=64, workers=1).value)
         debiased.append(plain[-1] - error.bias)
     truth = 0.3**2
@@ -153,3 +156,74 @@ def test_torch_tensors_have_error_bars_of_torch(rng: np.random.Generator) -> Non
         low, high = est.population_distance_interval(0.9)
     assert 0 < low < est.distance
     assert high > low
+
+
+def test_looks_at_directions_do_not_widen_the_error_of_the_data(rng: np.random.Generator) -> None:
+    """Arms over directions, which are widened for looks, and over samples are sides of a right angle."""
+    x, y = gaussians(rng, 300, 200)
+    est = osl.sliced_wasserstein(x, y, rng=0, rtol=0.02, control=None, directions="iid")
+    assert est._looks > 1
+    (_, high), (_, wide) = est.interval(), est.population_interval(debias=False)
+    of_data = np.sqrt((wide - est.value) ** 2 - (high - est.value) ** 2)
+    np.testing.assert_allclose(of_data, ndtri(0.975) * est.data_stderr, rtol=1e-5)
+
+
+def test_memory_and_workers_change_nothing_but_rounding(rng: np.random.Generator) -> None:
+    x, y = gaussians(rng, 300, 200)
+    x, y = np.stack([x, 2 * x]).astype(np.float32), y.astype(np.float32)
+    bars = [
+        osl.sliced_wasserstein(x, y, rng=0, control=None, memory=memory, workers=workers).population_interval()
+        for memory, workers in (("256MB", 1), ("256MB", 2), (1, 1), (1, 2))
+    ]
+    np.testing.assert_allclose(bars, np.broadcast_to(bars[0], np.shape(bars)), rtol=1e-5)
+
+
+PEAK = """
+import re, sys
+import numpy as np, orthoslice as osl
+
+def resident(kind):
+    return int(re.search(kind + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+
+rng = np.random.default_rng(0)
+for n in (100, 40_000):
+    x, y = rng.normal(size=(n, 32)), rng.normal(size=(n, 32)) + 1
+    est = osl.sliced_wasserstein(x, y, rng=0, memory="16MB", workers=1, n_directions=16)
+    before = resident("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")
+    est.data_stderr
+    peak = resident("VmHWM") - before
+print(peak / 16e6)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_error_of_the_data_keeps_to_the_memory() -> None:
+    """Two clouds of 10 MB each, and 64 directions of 0.6 MB; copies of them took four times the limit."""
+    answer = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert float(answer.stdout) < 1.25
+
+
+def test_a_pickle_has_the_interval_and_no_clouds(rng: np.random.Generator) -> None:
+    x, y = gaussians(rng, 20_000, 20_000)
+    early, late = (osl.sliced_wasserstein(x, y, rng=0) for _ in range(2))
+    error = early.data_stderr
+    for est in (early, late):
+        again = pickle.dumps(est)
+        assert len(again) < 20_000
+        assert pickle.loads(again).interval() == est.interval()
+        assert pickle.loads(again).trusted is True
+        assert est.data_stderr == error
+    assert pickle.loads(pickle.dumps(early)).data_stderr == error
+    gone = pickle.loads(pickle.dumps(osl.sliced_wasserstein(x, y, rng=0)))
+    with pytest.warns(osl.UntrustedWarning, match="gone once an estimate was .*pickled"):
+        assert np.isnan(gone.data_stderr)
+
+
+def test_a_batch_is_not_copied(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(500, 40, 3)), rng.normal(size=(500, 40, 3)) + 1
+    est = osl.sliced_wasserstein(x, y, rng=0, n_directions=16)
+    kept = sum(map(len, est._subject.looks_of_points))
+    assert kept < (x.nbytes + y.nbytes) / 10
+    x[250] += 1
+    assert est.trusted is None

@@ -70,6 +70,11 @@ def test_all_is_what_the_package_offers(module):
     assert all(hasattr(module, name) for name in module.__all__)
 
 
+def test_dir_has_public_names_only_and_all_of_them():
+    assert dir(osl) == sorted([*osl.__all__, "adapters", "nn", "plot"])
+    assert all(hasattr(osl, name) for name in dir(osl))
+
+
 def test_the_contract_is_there():
     """Names and leading parameters that users and checks rely on, from the design."""
     contract = {

@@ -60,8 +60,15 @@ __all__ = [
 ]
 
 
+# Neither torch nor matplotlib nor what the adapters are for is loaded by those who do not use them.
+_LOADED_WHEN_USED = ("adapters", "nn", "plot")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LOADED_WHEN_USED])
+
+
 def __getattr__(name: str) -> _Any:
-    # Neither torch nor matplotlib nor what the adapters are for is loaded by those who do not use them.
-    if name in ("nn", "adapters", "plot"):
+    if name in _LOADED_WHEN_USED:
         return _importlib.import_module(f"orthoslice.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

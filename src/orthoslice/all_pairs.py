@@ -22,6 +22,7 @@ from orthoslice.directions.stratified import Stratified
 from orthoslice.inputs import is_dask
 from orthoslice.labels import Table
 from orthoslice.many_clouds import agreeing_clouds, named_clouds
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
 from orthoslice.progress import progress_bar
 from orthoslice.ready import ReadyCloud, ready_for_ties
@@ -136,6 +137,7 @@ class Pairwise:
         return f"Pairwise({self.name}_{self.p:g} of {told}; {repeat})"
 
 
+@answers_other_names
 def pairwise(
     clouds: Any,
     *,

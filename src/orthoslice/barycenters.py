@@ -15,6 +15,7 @@ from orthoslice.descent import Descent, Options, mean_point, mean_square, move, 
 from orthoslice.directions.base import check_count
 from orthoslice.inputs import as_array, on_host
 from orthoslice.many_clouds import named_clouds
+from orthoslice.names import answers_other_names
 from orthoslice.step_lengths import Callback
 
 # How far points that stand for one and the same point of a cloud are set apart, in standard deviations of the
@@ -22,6 +23,7 @@ from orthoslice.step_lengths import Callback
 _APART = 1e-3
 
 
+@answers_other_names
 def barycenter(
     clouds: Any,
     weights: Any = None,

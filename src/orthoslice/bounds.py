@@ -21,6 +21,7 @@ from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.markup import card
 from orthoslice.masses import integer_masses
 from orthoslice.matching import match
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
 from orthoslice.ready import as_given, in_canonical_order, with_masses
 from orthoslice.result import Estimate
@@ -49,6 +50,7 @@ class Bounds:
         return card(f"W_{self.p:g}, the Wasserstein distance, for certain", rows)
 
 
+@answers_other_names
 def wasserstein_bounds(
     x: Any,
     y: Any,
@@ -109,7 +111,7 @@ def wasserstein_bounds(
     same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
     moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
-    upper, coupling = _upper(cloud_x, cloud_y, projected, moved)
+    upper, coupling = _upper(cloud_x, cloud_y, projected, moved, memory, workers)
     return Bounds(_lower(cloud_x, cloud_y, sliced, rows, moved), upper, p, coupling)
 
 
@@ -255,10 +257,12 @@ def _by_axes(x: Cloud, y: Cloud, p: float) -> float:
     return _grown(max(*distances, all_axes) * (1 - 64 * _EPS) - _lost(x.dim, exponent), exponent)
 
 
-def _upper(x: Cloud, y: Cloud, projected: Estimate, moved: float) -> tuple[float, Coupling]:
+def _upper(
+    x: Cloud, y: Cloud, projected: Estimate, moved: float, memory: int | str, workers: int | None
+) -> tuple[float, Coupling]:
     """The cost of the cheapest coupling, rounded up, and the coupling; the arguments are those of `_lower`."""
     fit_x, fit_y, exponent = fit_lengths(x, y)
-    cost, coupling = _cheapest(fit_x, fit_y, projected)
+    cost, coupling = _cheapest(fit_x, fit_y, projected, memory, workers)
     coupling = replace(coupling, x=x.points, y=y.points)
     if cost == 0 and ((moved == 0 and exponent == 0) or _same(x, y)):
         return 0.0, coupling
@@ -269,7 +273,9 @@ def _upper(x: Cloud, y: Cloud, projected: Estimate, moved: float) -> tuple[float
     return math.nextafter(_grown(cost + _shifted(moved, 2 * size, projected.p), exponent), math.inf), coupling
 
 
-def _cheapest(x: Cloud, y: Cloud, projected: Estimate) -> tuple[float, Coupling]:
+def _cheapest(
+    x: Cloud, y: Cloud, projected: Estimate, memory: int | str, workers: int | None
+) -> tuple[float, Coupling]:
     """A coupling made of the cheapest one that a direction induces, and the p-th root of its cost."""
     weights: dict[str, Any] = {"x_weights": x.weights, "y_weights": y.weights}
     scores = np.asarray(projected._scores)
@@ -288,9 +294,8 @@ def _cheapest(x: Cloud, y: Cloud, projected: Estimate) -> tuple[float, Coupling]
     if best[0] == 0 or x.dim == 1:
         return best
     try:
-        matched = match(
-            x.points, y.points, projected.p, directions=along[None, :], rng=projected.seed, **weights
-        )
+        within: dict[str, Any] = {"memory": memory, "workers": workers, "rng": projected.seed}
+        matched = match(x.points, y.points, projected.p, directions=along[None, :], **within, **weights)
     except OverflowError:
         # Powers of these lengths do not fit: only directions, which need none, can tell couplings apart.
         return best

@@ -20,6 +20,7 @@ from orthoslice.frames import column_names, is_frame
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.labels import Table
 from orthoslice.matching import match
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_memory, check_p
 from orthoslice.result import Estimate
 from orthoslice.telling import told, told_html
@@ -209,6 +210,7 @@ class Plan:
         return a.points, b.points, {"x_weights": a.weights, "y_weights": b.weights}
 
 
+@answers_other_names
 def compare(
     x: Any,
     y: Any,

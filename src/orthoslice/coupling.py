@@ -24,6 +24,7 @@ from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.masses import total_mass
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_direction, check_p
 from orthoslice.orders import gather_points, stable_order
 from orthoslice.ready import ReadyCloud, make_ready, order_points
@@ -255,6 +256,7 @@ class Coupling:
         return f"Coupling of {n} with {m} points by {pairs} pairs"
 
 
+@answers_other_names
 def induced_coupling(
     x: Any, y: Any, direction: Any, *, x_weights: Any = None, y_weights: Any = None
 ) -> Coupling:

@@ -12,6 +12,7 @@ from orthoslice.conditioning import is_scaled_on_device, largest_coordinate, res
 from orthoslice.control import Control
 from orthoslice.estimate import estimate, value_and_gradient
 from orthoslice.inputs import is_dask
+from orthoslice.names import answers_other_names
 from orthoslice.options import (
     check_control,
     check_directions,
@@ -28,6 +29,7 @@ from orthoslice.scores import COSTS, Score, Sliced
 METHODS: dict[str, Score] = {"sliced": Sliced(), "projected": COSTS["exact"]}
 
 
+@answers_other_names
 def sliced_wasserstein(
     x: Any,
     y: Any,
@@ -112,6 +114,7 @@ def sliced_wasserstein(
     return estimate_distance("SW", Sliced(), (x, y, x_weights, y_weights), p, options)
 
 
+@answers_other_names
 def projected_wasserstein(
     x: Any,
     y: Any,
@@ -178,6 +181,7 @@ def projected_wasserstein(
     return estimate_distance("PW", COSTS[cost], (x, y, x_weights, y_weights), p, options)
 
 
+@answers_other_names
 def value_and_grad(
     x: Any,
     y: Any,

@@ -171,6 +171,8 @@ def make_estimate(
         _scores=scores,
         _raw=raw,
         _subject=subject,
+        _memory=request.memory,
+        _workers=request.workers,
     )
 
 

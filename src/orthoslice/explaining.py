@@ -21,6 +21,7 @@ from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 from orthoslice.explanation import DifferentDirection, Explanation, Feature, MovedPoint
 from orthoslice.frames import column_names, is_frame
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_memory, check_p
 from orthoslice.ready import ReadyCloud, as_given, with_masses
 from orthoslice.request import plan_layout
@@ -39,6 +40,7 @@ _NOTABLE, _BY_CHANCE = 0.02, 4.0
 _TOLD_SHARE = 0.2
 
 
+@answers_other_names
 def explain(
     x: Any,
     y: Any,

@@ -9,9 +9,11 @@ import numpy as np
 from orthoslice.arrays import RNG, is_traced, resolve_rng
 from orthoslice.cloud import single_clouds
 from orthoslice.descent import Descent, Options, move
+from orthoslice.names import answers_other_names
 from orthoslice.step_lengths import Callback
 
 
+@answers_other_names
 def flow(
     x: Any,
     y: Any,
@@ -63,7 +65,8 @@ def flow(
 
     Notes
     -----
-    In up to three dimensions or so points come to lie on those of y themselves. In high dimension
+    On a line it is the monotone map, which is the optimal one: points do not cross. In up to three dimensions
+    or so points come to lie on those of y themselves. In high dimension
     projections agree long before the clouds do: see the guide for figures.
 
     Examples

@@ -18,6 +18,7 @@ from orthoslice.inputs import is_dask
 from orthoslice.kernels.cuda import device_refusal, free_bytes
 from orthoslice.labels import Table, check_groups
 from orthoslice.markup import card
+from orthoslice.names import answers_other_names
 from orthoslice.options import (
     check_host_directions,
     check_level,
@@ -138,6 +139,7 @@ class TwoSampleResult:
         return card(title, rows, [f"Note: {self._few}."] if self._few else [])
 
 
+@answers_other_names
 def two_sample_test(
     x: Any,
     y: Any,

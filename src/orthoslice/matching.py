@@ -52,6 +52,7 @@ from orthoslice.exchanges import (
     whole_masses,
 )
 from orthoslice.kernels.cuda.groups import LARGEST_GROUP
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
 from orthoslice.progress import progress_bar
 from orthoslice.ready import ReadyCloud, make_ready
@@ -85,6 +86,7 @@ _PLAIN_SWEEPS = 12
 T = TypeVar("T")
 
 
+@answers_other_names
 def match(
     x: Any,
     y: Any,

@@ -14,18 +14,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import SAMPLES, Operation, Stream, to_numpy
-from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred
+from orthoslice.arrays import SAMPLES, Operation, Stream, add_totals, to_numpy
+from orthoslice.cloud import Cloud, shared_batch
+from orthoslice.conditioning import far_centre
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.coupling import flat_rows
 from orthoslice.directions import Orthogonal
-from orthoslice.directions.base import Directions
+from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.kernels import rows_refusal
+from orthoslice.mapped import MappedPoints
 from orthoslice.ready import ReadyCloud, with_masses
-from orthoslice.threads import default_workers, ordered_map
+from orthoslice.threads import ordered_map
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
@@ -33,6 +34,9 @@ Table: TypeAlias = np.ndarray[Any, Any]
 # but at least and at most so many. With three quarters of a basis the standard error was off by a fifth, and
 # intervals covered 92%.
 _LEAST, _MOST = 8, 128
+
+# Bytes a point that a worker takes to sort a direction and to price it, and to keep potentials.
+_ROW_BYTES, _KEPT_BYTES = 80, 32
 
 FEWEST_POINTS = 16
 """Of each sample: with fewer there is no telling how a potential varies."""
@@ -51,24 +55,36 @@ class SampleError(NamedTuple):
     """By how much it is too large on average, to second order."""
 
 
-def sample_error(x: Cloud, y: Cloud, p: float, seed: int) -> SampleError:
+def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: int) -> SampleError:
     """The error of SW_p^p of clouds without weights, each an independent sample of its law, for p > 1."""
-    x, y = centred(*(Cloud(to_numpy(c.points).astype(np.float64)) for c in (x, y)))
+    tables = [to_numpy(c.points) for c in (x, y)]
+    # Taken off a few points at a time: neither cloud is copied.
+    origin = far_centre(tables[0], tuple(range(tables[0].ndim - 1))).reshape(-1).astype(np.float64)
+    x, y = (Cloud(MappedPoints(table, origin=origin)) for table in tables)
     rows = min(_MOST, max(_LEAST, x.dim))
     stream = Stream.from_seed(seed, np.zeros(1))
     rng = np.random.default_rng(seed)
     # Random halves of both: rows may have come in some order.
     firsts = [_random_half(rng, c.n) for c in (x, y)]
     # Two independent halves: errors of their potentials are not taken for variation of the mean potential.
-    work = (
-        functools.partial(_study_directions, x, y, p, _draw(stream, half, rows, x.dim), firsts)
-        for half in range(2)
-    )
-    (x1, y1, bias1), (x2, y2, bias2) = ordered_map(work, default_workers())
+    halves = [_draw(stream, half, rows, x.dim) for half in range(2)]
+    count, chunk = halves[0].theta.shape[0], _chunk_rows(x, y, memory // workers)
+    pieces = [(half, slice(k, min(k + chunk, count))) for half in range(2) for k in range(0, count, chunk)]
+    work = (functools.partial(_study_directions, x, y, p, halves[half], at, firsts) for half, at in pieces)
+    studied: list[tuple[Table, ...]] = [(), ()]
+    for (half, _), sums in zip(pieces, ordered_map(work, workers), strict=True):
+        studied[half] = add_totals(studied[half], sums)
+    (x1, y1, bias1), (x2, y2, bias2) = ((part / count for part in sums) for sums in studied)
     variance = sum(
         np.maximum(np.mean(a * b, axis=-1), 0.0) / (a.shape[-1] - 1) for a, b in ((x1, x2), (y1, y2))
     )
     return SampleError(np.sqrt(variance), (bias1 + bias2) / 2)
+
+
+def _chunk_rows(x: Cloud, y: Cloud, memory: int) -> int:
+    """How many directions fit in the memory of a worker, beside what it takes for one and for potentials."""
+    points, pairs = x.n + y.n, math.prod(shared_batch(x, y))
+    return max(1, (memory - (_ROW_BYTES + _KEPT_BYTES * pairs) * points) // (8 * pairs * points))
 
 
 def _random_half(rng: np.random.Generator, n: int) -> Table:
@@ -77,21 +93,21 @@ def _random_half(rng: np.random.Generator, n: int) -> Table:
     return chosen
 
 
-def _draw(stream: Stream, half: int, rows: int, dim: int) -> Directions:
+def _draw(stream: Stream, half: int, rows: int, dim: int) -> DenseDirections:
     block_rows = min(rows, dim)
     count = -(-rows // block_rows)
     blocks = Blocks(Orthogonal(), stream, half * count, count, block_rows, dim, np.dtype(np.float64), SAMPLES)
-    drawn: Directions = draw_blocks(blocks)
+    drawn: DenseDirections = draw_blocks(blocks)
     return drawn
 
 
 def _study_directions(
-    x: Cloud, y: Cloud, p: float, directions: Directions, firsts: list[Table]
+    x: Cloud, y: Cloud, p: float, directions: Directions, rows: slice, firsts: list[Table]
 ) -> tuple[Table, Table, Table]:
-    """Potentials of both clouds averaged over directions, and how much larger the value of half samples is."""
-    px, py = (c.project(directions, slice(None)) for c in (x, y))
+    """Sums over directions: the potentials of both clouds, and how much larger the value of half samples is."""
+    px, py = (c.project(directions, rows, widely=True) for c in (x, y))
     scores, halves, by_x, by_y = study_lines(px, py, p, *firsts)
-    return by_x / scores.shape[0], by_y / scores.shape[0], np.mean(halves - scores, axis=0)
+    return by_x, by_y, np.sum(halves - scores, axis=0)
 
 
 study_lines = Operation("study_lines")

@@ -15,6 +15,7 @@ from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions.base import check_count
 from orthoslice.distances import sliced_wasserstein
 from orthoslice.labels import Table, half_exchange
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.permutations import PermutationTest, labelled_values
 from orthoslice.population import FEWEST_POINTS, NEAR
@@ -129,6 +130,7 @@ class BootstrapResult:
         )
 
 
+@answers_other_names
 def bootstrap(
     x: Any,
     y: Any,

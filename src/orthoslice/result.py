@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -37,7 +39,7 @@ from orthoslice.control import Control
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.markup import card, preformatted
-from orthoslice.options import check_level
+from orthoslice.options import check_level, is_real
 from orthoslice.population import FEWEST_POINTS, NEAR, SampleError, sample_error
 from orthoslice.trust import Subject
 
@@ -98,6 +100,13 @@ class Estimate:
     the interval, and the exponent of their unit (0 unless the
     clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
     and `converged` are None, and `scores` too.
+
+    ``float(est)``, ``round(est, 3)``, ``f"{est:.3f}"`` and ``est < 6`` mean `distance`. A batch is not one
+    number, and refuses.
+
+    An estimate refers to its clouds and copies nothing of them but a few rows, by which it knows that they were
+    written to since. A pickled one, or a copy, has scores and intervals and says whether they can be trusted,
+    but holds no clouds: read :attr:`data_stderr` before, and it keeps that too.
     """
 
     name: str
@@ -125,6 +134,13 @@ class Estimate:
     """What an uncertain mean of a control variate adds to the variance of the value."""
     _dtype: DType | None = None
     """The type of the clouds, where the work was done in a wider one."""
+    _memory: int = 2**28
+    _workers: int = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: no clouds, but what they tell of the interval over directions."""
+        _ = self._doubts
+        return self.__dict__ | {"_subject": None}
 
     @functools.cached_property
     def _statistics(self) -> Statistics:
@@ -206,7 +222,9 @@ class Estimate:
         """Standard error of `value` because the clouds are samples, each of independent points from its law.
 
         For SW_p^p with p > 1 and clouds without weights. NaN, with a warning that says why, elsewhere, and
-        where the clouds may come from one law: use :func:`orthoslice.two_sample_test` there.
+        where the clouds may come from one law: use :func:`orthoslice.two_sample_test` there. Worked out when it
+        is first read, by as many `workers` and within the `memory` of the estimate, or of one direction, which
+        takes about 120 bytes a point and worker.
         """
         return self._powered(self._sample_error.stderr)
 
@@ -228,7 +246,8 @@ class Estimate:
     def _population_limits(self, level: float, debias: bool) -> tuple[Array, Array]:
         low, high = self._limits(level)
         xp, value, error = namespace(self._value), detach(self._value), self._sample_error
-        arm = student_quantile(level, _MANY_POINTS, self._looks) * error.stderr
+        # Looks are at directions: the samples are the same at every one.
+        arm = student_quantile(level, _MANY_POINTS, looks=1) * error.stderr
         centre = value - error.bias if debias else value
         # Independent errors: arms add up like the sides of a right angle.
         down, up = (xp.sqrt(side * side + arm * arm) for side in (value - low, high - value))
@@ -241,7 +260,7 @@ class Estimate:
         if not why:
             assert self._subject is not None
             x, y = self._subject.x, self._subject.y
-            found = sample_error(x, y, self.p, self.seed or 0)
+            found = sample_error(x, y, self.p, self.seed or 0, self._memory, self._workers)
             near = to_numpy(self._value) - found.bias <= NEAR * found.bias
             if near.any():
                 why = (
@@ -259,7 +278,7 @@ class Estimate:
     def _why_no_sample_error(self) -> str:
         subject = self._subject
         if subject is None or is_traced(self._value):
-            return "it takes the clouds, which are gone once an estimate was traced or went through a pytree"
+            return "it takes the clouds, which are gone once an estimate was traced, pickled or in a pytree"
         if isinstance(subject.x, DistantCloud):
             return "it takes clouds in memory, and these are Dask collections; some of their rows will do"
         if not subject.is_intact:
@@ -318,6 +337,37 @@ class Estimate:
         low, high = (self._scaled(root(limit, self.p)) for limit in self._limits(level, warn=False))
         return float(to_numpy(low)), float(to_numpy(high))
 
+    def __float__(self) -> float:
+        """The distance, where there is one: numbers, rounding, formats and comparisons mean it."""
+        if self._value.ndim:
+            shape = tuple(self._value.shape)
+            raise TypeError(f"An estimate of a batch is not one number: read `distance`, of shape {shape}.")
+        self._check_read()
+        return float(detach(self.distance))
+
+    def __round__(self, ndigits: int | None = None) -> float:
+        return round(float(self), ndigits)
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else repr(self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(operator.lt, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(operator.le, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(operator.ge, other)
+
+    def _compared(self, comparison: Callable[[float, float], bool], other: Any) -> Any:
+        if not isinstance(other, Estimate) and not is_real(other):
+            return NotImplemented
+        return comparison(float(self), float(other))
+
     @property
     def _repeat(self) -> str:
         return f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
@@ -365,6 +415,8 @@ _NOT_STATIC = (
     "_raw",
     "_subject",
     "_variance",
+    "_memory",
+    "_workers",
     "seed",
     "converged",
     "directions",

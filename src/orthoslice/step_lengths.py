@@ -159,14 +159,16 @@ def descend(
     Steps have momentum (Nesterov's) until the objective has settled. Where it is one function all the time, a
     step that would raise it is not made and the momentum is lost, so that it never rises. Where every step has
     other directions, what follows is averaged: the k-th step goes a k-th of its way. Steps of PW have no
-    momentum, since they may raise it.
+    momentum, since they may raise it. Nor have those on a line: the first is the monotone map, and overshooting
+    would let points cross.
     """
+    has_momentum = objective.is_sliced and x.dim > 1
     points = before = x.points
     history: list[float] = []
     movement: list[float] = []
     in_a_row, averaged, error, converged = 0, 0, math.inf, False
     while len(movement) < n_steps and not converged:
-        share = in_a_row / (in_a_row + 3) if objective.is_sliced and not averaged else 0.0
+        share = in_a_row / (in_a_row + 3) if has_momentum and not averaged else 0.0
         ahead = points + min(share, _MOMENTUM) * (points - before) if share else points
         value, move, target = _look(objective, Cloud(ahead, x.weights), len(movement), spread)
         if objective.never_rises and history and value > history[-1]:

@@ -18,7 +18,7 @@ from orthoslice.blocks import Layout, Statistics, interval_arms
 from orthoslice.cloud import Cloud, DistantCloud, shared_batch
 from orthoslice.costs.pools import mean_power
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
-from orthoslice.mapped import read_by_rows
+from orthoslice.mapped import read_by_rows, stored_points
 from orthoslice.orders import gather_points
 from orthoslice.scores import Score
 
@@ -62,8 +62,12 @@ def look_of(points: Array) -> Any:
         return 0 if points.is_inference() else points._version
     if kind != "numpy":
         return None
-    rows = max(1, _LOOKED_AT // points.shape[-1])
-    return points[..., :: -(-points.shape[-2] // rows), :].tobytes()
+    table, _ = stored_points(points)
+    steps, room = [], max(1, _LOOKED_AT // table.shape[-1])
+    for size in table.shape[:-1]:
+        steps.append(slice(None, None, -(-size // room)))
+        room = max(1, room // size)
+    return table[tuple(steps)].tobytes()
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import sys
 
 import numpy as np
@@ -165,6 +166,35 @@ def test_nearly_equal_clouds_keep_their_digits(rng, solver, step):
     assert math.isclose(answer.distance, expected, rel_tol=1e-9)
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_rows_and_their_counts_are_the_same_law(rng, solver, dim, p):
+    rows = rng.integers(0, 3, size=(50, dim)).astype(float)
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    assert wasserstein(rows, distinct, p, y_weights=counts / 50).distance == 0
+    for step in (1e-6, 1e-12):
+        moved = rows + step * rng.choice([-1.0, 1.0], size=rows.shape)
+        expected = np.mean(np.linalg.norm(moved - rows, axis=1) ** p) ** (1 / p)
+        answer = wasserstein(moved, distinct, p, y_weights=counts / 50)
+        assert math.isclose(answer.distance, expected, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("dim", [1, 3, 7])
+def test_weights_that_were_added_up_are_the_same_law(rng, solver, dim, p):
+    # As in SciPy's tests of `wasserstein_distance_nd`: sums of weights are rounded.
+    repeats = rng.integers(1, 10, size=35)
+    x, b = rng.random((35, dim)), random_weights(rng, int(repeats.sum()))
+    a = np.bincount(np.repeat(np.arange(35), repeats), weights=b)
+    order = rng.permutation(len(b))
+    y = np.repeat(x, repeats, axis=0)[order]
+    assert wasserstein(x, y, p, x_weights=a, y_weights=b[order]).distance == 0
+    # What is more than rounding is not taken for it.
+    a[:2] += 1e-9, -1e-9
+    least = 1e-9 * np.linalg.norm(x[0] - x[1]) ** p / 34 ** (p - 1)  # by all other points, in equal steps
+    assert wasserstein(x, y, p, x_weights=a, y_weights=b[order]).value > 0.999 * least
+
+
 def test_bounds_enclose_it(rng):
     for p in (1, 2):
         x, y, b = rng.normal(size=(25, 4)), rng.normal(size=(30, 4)) + 1, random_weights(rng, 30)
@@ -269,6 +299,25 @@ def test_a_solver_that_fails_is_an_error(rng, monkeypatch):
         monkeypatch.setattr(ot, "emd", fake)
         with pytest.raises(RuntimeError, match=message):
             wasserstein(x, y)
+
+
+def test_an_answer_that_falls_short_is_enclosed(rng, monkeypatch):
+    import ot
+
+    x, y, a = rng.normal(size=(8, 2)), rng.normal(size=(9, 2)), random_weights(rng, 8)
+    same, half = np.concatenate([x, x]), np.concatenate([a, a]) / 2
+    true, solve = wasserstein(x, y, x_weights=a).distance, ot.emd
+
+    def poor(a, b, cost, **options):
+        _, log = solve(a, b, cost, **options)
+        return np.outer(a, b) / a.sum(), log | {"u": 0.9 * log["u"]}
+
+    monkeypatch.setattr(ot, "emd", poor)
+    for cloud, weights, inside in ((y, None, true), (same, half, 0.0)):
+        with pytest.raises(RuntimeError, match="stopped short") as error:
+            wasserstein(x, cloud, x_weights=a, y_weights=weights)
+        low, high = (float(part) for part in re.search(r"between (\S+) and (\S+),", str(error.value)).groups())
+        assert low <= inside <= high
 
 
 def test_repr_says_how():

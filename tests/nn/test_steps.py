@@ -94,6 +94,37 @@ def test_compiled(clouds, kind, place):
     assert loss.step.item() == 3
 
 
+class Model(torch.nn.Module):
+    """A loss at the end of something."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = LOSSES["sliced"](COUNT, seed=SEED)
+
+    def forward(self, x, y):
+        return self.loss(2 * x, y)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda model, clouds: torch.compile(model, backend="eager", fullgraph=True)(*clouds),
+        lambda model, clouds: torch.export.export(model, clouds),
+        lambda model, clouds: torch.jit.trace(model, clouds),
+        lambda model, clouds: torch.jit.script(model),
+    ],
+    ids=["fullgraph", "export", "trace", "script"],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_graphs_that_would_freeze_directions_are_refused(record):
+    torch._dynamo.reset()
+    clouds = torch.randn(20, DIM), torch.randn(20, DIM)
+    for model in (Model(), Model().loss):
+        with pytest.raises((TypeError, RuntimeError), match=r"draws new directions.* without the loss, or"):
+            record(model, clouds)
+        assert int(model.state_dict()["loss.step" if isinstance(model, Model) else "step"]) == 0
+
+
 @both
 def test_activation_checkpoints(clouds, kind, place):
     """With `rng` what runs twice sees the same directions; without, the second run is another step."""

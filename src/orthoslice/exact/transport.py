@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -12,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.coupling import Coupling, induced_coupling
-from orthoslice.exact._inputs import FloatArray, IntArray, shared_masses
+from orthoslice.coupling import Coupling
+from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.lengths import fit_lengths, pair_lengths, power_mean
+from orthoslice.masses import integer_masses
+from orthoslice.names import answers_other_names
 from orthoslice.options import check_p
 from orthoslice.ready import in_canonical_order
 
@@ -24,6 +27,10 @@ MAX_PAIRS = {"assignment": 2**27, "network simplex": 2**25, "linear program": 2*
 
 # Sums of whole numbers up to 2**53 are exact in float64, so solvers that add and subtract masses never round.
 _MASS_BITS = 50
+# Weights that are shares of a number up to this one are taken as such; lcm of two such sums fits a float.
+_LARGEST_COUNT = 2**24
+# Sums of a few thousand weights that are equal differ by less, relatively.
+_SUM_ROUNDING = 2.0**-45
 # How far an answer may stay from the optimum, as a share of itself, without another try and in the end.
 _SMALL_GAP, _LARGEST_GAP = 1e-9, 1e-6
 # Costs that solvers see are at most so many times the answer, or they round it away.
@@ -86,6 +93,7 @@ class _Plan(NamedTuple):
     mass: FloatArray
 
 
+@answers_other_names
 def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weights: Any = None) -> Transport:
     """The exact Wasserstein distance W_p of two clouds, and a coupling that attains it.
 
@@ -119,10 +127,13 @@ def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weight
     In one dimension, or against a single point, no more than a sort is needed, and there is no limit. Uniform
     clouds of equal size are an assignment problem (SciPy). Weights and unequal sizes go to POT's network
     simplex (``pip install "orthoslice[exact]"``), or without POT to SciPy's HiGHS, which is far slower and
-    stops at 2**19 pairs. Weights are rounded to multiples of 2**-50 for these two, and their answer is checked
-    against the dual problem: `value` exceeds the optimum by at most 1e-9 of itself, or 1e-6 where costs span
-    many scales, or an error is raised. In practice it is right to the last digits. Solvers round by the largest
-    cost that they see. Where that is far above the answer (far points, large p), what no optimal coupling pays
+    stops at 2**19 pairs. For these two, weights are whole numbers: counts where they are shares of a total up
+    to 2**24 (to rounding), else multiples of 2**-50, which can change `value` by ``(n + m) * 2**-50`` times the
+    largest cost ``|x - y|^p`` and matters only where it is smaller than that. Their answer is checked against
+    the dual problem: beyond that change, `value` exceeds the optimum by at most 1e-9 of itself, or 1e-6 where
+    costs span many scales, or an error is raised. In practice it is right to the last digits. Clouds that are
+    the same law, but for how their weights were rounded, have distance 0. Solvers round by the largest cost
+    that they see. Where that is far above the answer (far points, large p), what no optimal coupling pays
     is cut off and the problem is solved again.
 
     Examples
@@ -148,14 +159,12 @@ def wasserstein(x: Any, y: Any, p: float = 2, *, x_weights: Any = None, y_weight
 
 def _solve(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
     """An optimal plan, by the cheapest method that finds one."""
-    if x.dim == 1 or 1 in (x.n, y.n):
-        # On a line couplings by order are optimal; with a single point there is only one coupling.
-        sorted_by = np.eye(1, x.dim)[0]
-        order = induced_coupling(x.points, y.points, sorted_by, x_weights=x.weights, y_weights=y.weights)
-        return _Plan(order.ix, order.iy, order.mass), "sorting"
     # In canonical order, so that weights are rounded alike whatever the order of the rows.
     (at_x, x), (at_y, y) = _support(x), _support(y)
-    if x.weights is None and y.weights is None and x.n == y.n:
+    if x.dim == 1 or 1 in (x.n, y.n):
+        # On a line couplings by order are optimal; with a single point there is only one coupling.
+        plan, method = _match_in_order(*_agreeing_masses(x, y)), "sorting"
+    elif x.weights is None and y.weights is None and x.n == y.n:
         plan, method = _assign(x, y, p), "assignment"
     else:
         plan, method = _couple_masses(x, y, p)
@@ -171,6 +180,14 @@ def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     at = np.flatnonzero(ready.weights)
     weights = ready.weights[at]
     return ready.order[at], Cloud(ready.points[at], None if weights.min() == weights.max() else weights)
+
+
+def _match_in_order(a: IntArray, b: IntArray) -> _Plan:
+    """The first mass of one cloud goes to the first of the other, and so on."""
+    ends_x, ends_y = np.cumsum(a), np.cumsum(b)
+    ends = np.union1d(ends_x, ends_y)
+    mass = np.diff(ends, prepend=0) / ends[-1]
+    return _Plan(np.searchsorted(ends_x, ends), np.searchsorted(ends_y, ends), mass)
 
 
 def _check_size(x: Cloud, y: Cloud, method: str) -> None:
@@ -231,7 +248,7 @@ def _assign(x: Cloud, y: Cloud, p: float) -> _Plan:
 
 def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
     """Weighted clouds or unequal sizes: network simplex where POT is installed, or HiGHS."""
-    a, b = (_exact_floats(mass) for mass in shared_masses(x, y))
+    a, b = (_exact_floats(mass) for mass in _agreeing_masses(x, y))
     try:
         import ot
     except ImportError:
@@ -239,9 +256,10 @@ def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
     else:
         method, solve = "network simplex", partial(_network_simplex, ot)
     _check_size(x, y, method)
-    best, least, bound, unit = None, math.inf, 0.0, None
+    best, least, bound, unit, span = None, math.inf, 0.0, None, 0.0
     while True:
         cost, unit = _costs(x, y, p, unit)
+        span = max(span, unit)
         flow, potential = solve(np.minimum(cost, 1.0), a, b)
         ix, iy = np.nonzero(flow)
         plan = _Plan(ix, iy, flow[ix, iy] / a.sum())
@@ -256,12 +274,61 @@ def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
         if gap <= _SMALL_GAP or p * math.log(unit / needed) < math.log(10):
             break
         unit = needed
-    if best is None or gap > _LARGEST_GAP:
+    # Mass that rounding moved costs at most the longest way, `span`: so much of the answer is not decided.
+    moved, part = _moved_mass(x, a) + _moved_mass(y, b), (least / span) ** p if span else 0.0
+    if best is None or (gap > _LARGEST_GAP and gap * part > moved):
+        low, high = max(part * (1 - gap) - moved, 0.0), part + moved
         raise RuntimeError(
-            f"The {method} stopped short: `distance` lies between {bound:.9g} and {least:.9g}, and no more is "
-            "certain. A smaller `p` is easier; so are uniform clouds of equal size."
+            f"The {method} stopped short: `distance` lies between {span * low ** (1 / p):.9g} and "
+            f"{span * high ** (1 / p):.9g}, and no more is certain. A smaller `p` is easier; so are uniform "
+            "clouds of equal size."
         )
     return best, method
+
+
+def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
+    """Masses of both clouds as integers with the same sum; the same ones where the laws are the same.
+
+    Sums of weights are rounded. Where both clouds have the same mass at every place but for that, the distance
+    is 0, and a sliver of mass that has nowhere to go must not travel.
+    """
+    counts_x, counts_y = _counts(x), _counts(y)
+    if counts_x is not None and counts_y is not None:
+        total = math.lcm(int(counts_x.sum()), int(counts_y.sum()))
+        return counts_x * (total // counts_x.sum()), counts_y * (total // counts_y.sum())
+    a, b = integer_masses(x), integer_masses(y)
+    _, site = np.unique(np.concatenate([x.points, y.points]), axis=0, return_inverse=True)
+    excess = np.zeros(site.max() + 1, dtype=np.int64)
+    np.subtract.at(excess, site[: x.n], a)
+    held = -excess
+    np.add.at(excess, site[x.n :], b)
+    if (np.abs(excess) <= _SUM_ROUNDING * held).all():
+        # The last one that is written stays: the heaviest point of a place.
+        heaviest, order = np.zeros_like(excess), np.argsort(b)
+        heaviest[site[x.n :][order]] = order
+        b[heaviest] -= excess
+    return a, b
+
+
+def _counts(cloud: Cloud) -> IntArray | None:
+    """Whole numbers that weights are the shares of, to rounding: how often a point was seen, mostly."""
+    if cloud.weights is None:
+        return np.ones(cloud.n, dtype=np.int64)
+    total = 1
+    for weight in np.unique(cloud.weights).tolist():
+        total = math.lcm(total, Fraction(weight).limit_denominator(_LARGEST_COUNT).denominator)
+        if total > _LARGEST_COUNT:
+            return None
+    counts = np.rint(total * cloud.weights)
+    is_close = np.abs(total * cloud.weights - counts) <= 4 * np.finfo(np.float64).eps * counts
+    return counts.astype(np.int64) if is_close.all() and counts.sum() == total else None
+
+
+def _moved_mass(cloud: Cloud, mass: FloatArray) -> float:
+    """How much mass was moved, at most, to round weights to whole numbers."""
+    if cloud.weights is None:
+        return 0.0
+    return float(np.abs(mass / mass.sum() - cloud.weights).sum()) + cloud.n * np.finfo(np.float64).eps
 
 
 def _dual_bound(cost: FloatArray, potential: FloatArray, a: FloatArray, b: FloatArray) -> float:
@@ -286,10 +353,10 @@ def _exact_floats(mass: IntArray) -> FloatArray:
     total = sum(mass.tolist())
     if total < 2**53:
         return mass.astype(np.float64)
-    # The total is 2**62. What the shift leaves over goes to the heaviest point, where it changes the least.
-    mass = mass >> (total.bit_length() - 1 - _MASS_BITS)
-    mass[np.argmax(mass)] += 2**_MASS_BITS - mass.sum()
-    return mass.astype(np.float64)
+    # The total is 2**62. Sums are rounded, not masses, so that no sum is off by more than one.
+    sums = np.cumsum(mass) >> (total.bit_length() - 1 - _MASS_BITS)
+    whole: FloatArray = np.diff(sums, prepend=0).astype(np.float64)
+    return whole
 
 
 def _network_simplex(

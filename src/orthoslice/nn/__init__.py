@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 
+from orthoslice.names import answers_other_names
 from orthoslice.nn._loss import Loss
 from orthoslice.scores import COSTS, Score, Sliced
 
@@ -62,6 +63,7 @@ class SlicedWassersteinLoss(Loss):
 
     _name = "SW"
 
+    @answers_other_names
     def __init__(
         self,
         n_directions: int | None = None,
@@ -103,6 +105,7 @@ class ProjectedWassersteinLoss(Loss):
 
     _name = "PW"
 
+    @answers_other_names
     def __init__(
         self,
         n_directions: int | None = None,

@@ -48,13 +48,27 @@ def check_seed(name: str, seed: Any) -> int:
 
 
 def refuse_transforms() -> None:
-    """Raise within the transforms of `torch.func`: they cannot follow the count of steps."""
+    """Raise within the transforms of `torch.func` and while `torch.jit` traces: they cannot count steps."""
+    if torch._C._get_tracing_state() is not None:
+        refuse_graph()
     if torch._C._are_functorch_transforms_active():
         raise TypeError(
             "A loss counts its steps, which `torch.func` (grad, vjp, jvp, vmap) cannot transform. For "
             "gradients use `torch.autograd.grad` or `loss.value_and_grad(x, y)`; for many clouds pass leading "
             "axes (..., n, dim)."
         )
+
+
+NOT_IN_A_GRAPH = (
+    "a loss draws new directions at every step, which a fixed graph (`fullgraph=True`, `torch.export`, "
+    "`torch.jit`) would freeze or refuse: compile or export the model without the loss, or use `torch.compile` "
+    "without `fullgraph`, which goes on after it"
+)
+
+
+def refuse_graph() -> None:
+    """Raise where a call of a loss is being recorded, to be played again without it."""
+    raise TypeError(f"{NOT_IN_A_GRAPH[0].upper()}{NOT_IN_A_GRAPH[1:]}.")
 
 
 def warn_of_images(x: torch.Tensor, y: torch.Tensor) -> bool:

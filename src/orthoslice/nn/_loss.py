@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import inspect
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,10 +21,12 @@ from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.distances import Options, estimate_distance, make_request
 from orthoslice.kernels.cuda.directions import DrawnAhead
 from orthoslice.nn._inputs import (
+    NOT_IN_A_GRAPH,
     are_plain_clouds,
     check_seed,
     check_target,
     check_tensor,
+    refuse_graph,
     refuse_transforms,
     warn_of_images,
 )
@@ -139,6 +142,10 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if torch.compiler.is_compiling():
             return _run_uncompiled(self._value, x, y, weights, rng)
         return self._value(x, y, weights, rng)
+
+    def __prepare_scriptable__(self) -> None:
+        """What `torch.jit.script` asks for before it reads any code."""
+        refuse_graph()
 
     def value_and_grad(
         self,
@@ -410,6 +417,12 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return ", ".join(parts if self.key_high.is_meta else [*parts, f"seed={self.seed}"])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+# Older versions of torch cannot be told why.
+_WHY = {"reason": NOT_IN_A_GRAPH} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
+
+
+@torch.compiler.disable(**_WHY)  # type: ignore[untyped-decorator]
 def _run_uncompiled(method: Callable[..., Any], *arguments: Any) -> Any:
+    if torch.compiler.is_compiling():  # by `torch.export`, which runs what a compiler would leave alone
+        refuse_graph()
     return method(*arguments)

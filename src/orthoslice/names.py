@@ -1,0 +1,66 @@
+"""Options that other libraries call otherwise: answered with our names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+# What POT, SciPy, scikit-learn and GeomLoss call our options.
+_OURS = {
+    "a": "x_weights",
+    "b": "y_weights",
+    "u_weights": "x_weights",
+    "v_weights": "y_weights",
+    "n_projections": "n_directions",
+    "num_projections": "n_directions",
+    "n_slices": "n_directions",
+    "projections": "directions",
+    "seed": "rng",
+    "random_state": "rng",
+    "n_jobs": "workers",
+}
+_HINTS = {"projections": ", whose rows are the directions (POT's are the columns)"}
+
+
+def answers_other_names(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """The same function, but a call with another library's name for an option is told ours.
+
+    Nothing is looked at before a call has failed.
+
+    Examples
+    --------
+    >>> @answers_other_names
+    ... def distance(x, *, rng=None): ...
+    >>> distance([[0.0]], seed=0)
+    Traceback (most recent call last):
+    TypeError: `distance` takes `rng=`; got `seed=`.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            _tell_our_name(function, error)
+            raise
+
+    return call
+
+
+def _tell_our_name(function: Callable[..., object], error: TypeError) -> None:
+    """Raise with our name for an option, if that is what a call failed at."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    # Deeper ones are other calls' failures.
+    if unknown is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        return
+    name = unknown[1]
+    ours = _OURS.get(name)
+    if ours in inspect.signature(function).parameters:
+        what = function.__qualname__.removesuffix(".__init__")
+        raise TypeError(f"`{what}` takes `{ours}=`{_HINTS.get(name, '')}; got `{name}=`.") from None

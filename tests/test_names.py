@@ -1,0 +1,43 @@
+"""Options by the names that other libraries have for them."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import orthoslice as osl
+
+X = np.arange(12.0).reshape(6, 2)
+
+OTHER = {"n_projections": "n_directions", "projections": "directions", "seed": "rng", "a": "x_weights"}
+OTHER["b"] = "y_weights"
+
+
+@pytest.mark.parametrize("theirs", OTHER)
+def test_other_names_are_answered_with_ours(theirs):
+    """Every public function that has the option says what it is called; the others do not speak of it."""
+    functions = [f for name in osl.__all__ if inspect.isfunction(f := getattr(osl, name))]
+    able = [f for f in functions if OTHER[theirs] in inspect.signature(f).parameters]
+    assert osl.sliced_wasserstein in able
+    for function in functions:
+        said = f"`{function.__name__}` takes `{OTHER[theirs]}=`.*; got `{theirs}=`"
+        with pytest.raises(TypeError, match=said if function in able else "unexpected keyword argument"):
+            function(X, X, **{theirs: 3})
+
+
+def test_losses_answer_too():
+    with pytest.raises(TypeError, match="`ProjectedWassersteinLoss` takes `n_directions=`; got"):
+        osl.nn.ProjectedWassersteinLoss(n_projections=3)
+    assert osl.nn.SlicedWassersteinLoss(seed=3).seed == 3
+
+
+def test_errors_of_other_calls_are_left_alone():
+    def noisy(rows, dim, rng):
+        return np.asarray(seed=0)
+
+    with pytest.raises(TypeError, match="asarray"):
+        osl.sliced_wasserstein(X, X + 1, directions=osl.directions.from_function(noisy))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        osl.sliced_wasserstein(X, X, colour=1)
