@@ -1,13 +1,45 @@
-"""Ctrl-C that ends an estimate with what it has, for programs that would rather show that than nothing."""
+"""Ctrl-C: what it does to a program, and an estimate that it ends with what there is by then."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
+
+EXIT_INTERRUPTED = 130
+
+
+class Interrupts:
+    """A handler of Ctrl-C for all the life of a program, its start and its end too.
+
+    While modules are loaded or finalised an exception is printed, swallowed or turned into another, and there
+    is nothing to tidy up: the process ends at once. `raises` is for the time between.
+    """
+
+    def __init__(self) -> None:
+        self.raises = False
+        self.heard = False
+
+    def __call__(self, *_: Any) -> NoReturn:
+        self.heard = True
+        if not self.raises:
+            os._exit(EXIT_INTERRUPTED)
+        raise KeyboardInterrupt
+
+
+interrupts = Interrupts()
+"""That of the command line."""
+
+
+def quietly_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a Ctrl-C that came up in a finaliser: `interrupts.heard` remembers it."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 class Stop:
