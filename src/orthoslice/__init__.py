@@ -1,10 +1,13 @@
 """Sliced and projected Wasserstein distances of point clouds, with error bars."""
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
-if _TYPE_CHECKING:
+# What `typing` calls so, which would take longer to load than all that is here.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any as _Any
+
     from orthoslice import control, datasets, directions, exact
     from orthoslice.all_pairs import Pairwise, pairwise
     from orthoslice.barycenters import barycenter
@@ -98,7 +101,7 @@ _HOMES = {
 _MODULES = ("adapters", "control", "datasets", "directions", "exact", "nn", "plot")
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> "_Any":
     if name in _MODULES:
         return _importlib.import_module(f"orthoslice.{name}")
     if name in _HOMES:

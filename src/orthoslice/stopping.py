@@ -15,21 +15,34 @@ EXIT_INTERRUPTED = 130
 
 
 class Interrupts:
-    """A handler of Ctrl-C for all the life of a program, its start and its end too.
+    """A handler of Ctrl-C for all the life of a program, start and end too: it ends the process at once.
 
-    While modules are loaded or finalised an exception is printed, swallowed or turned into another, and there
-    is nothing to tidy up: the process ends at once. `raises` is for the time between.
+    An exception that comes up anywhere is printed or swallowed where modules are loaded or finalised, and can
+    leave a lock behind that others wait for. It is raised only where there is something to save or tidy up.
     """
 
     def __init__(self) -> None:
-        self.raises = False
         self.heard = False
+        self.words = ""
+        self._raising = 0
 
     def __call__(self, *_: Any) -> NoReturn:
         self.heard = True
-        if not self.raises:
-            os._exit(EXIT_INTERRUPTED)
-        raise KeyboardInterrupt
+        if self._raising:
+            raise KeyboardInterrupt
+        # A bar or a spinner goes, and the cursor that it hid comes back.
+        tidy = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+        os.write(2, (tidy + self.words).encode())
+        os._exit(EXIT_INTERRUPTED)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Within this, Ctrl-C raises `KeyboardInterrupt`."""
+        self._raising += 1
+        try:
+            yield
+        finally:
+            self._raising -= 1
 
 
 interrupts = Interrupts()

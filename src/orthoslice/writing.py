@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from orthoslice.stopping import interrupts
+
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
@@ -37,14 +39,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
         return
     draft = target.with_name(f".orthoslice-{secrets.token_hex(8)}")
-    try:
-        with draft.open("xb") as file:
-            yield file
-        if target.exists():
-            shutil.copymode(target, draft)
-        draft.replace(target)
-    except OSError as error:
-        # The draft is nobody's business.
-        raise OSError(error.errno, f"cannot be written: {error.strerror or error}", str(path)) from error
-    finally:
-        draft.unlink(missing_ok=True)
+    with interrupts.raising():
+        try:
+            with draft.open("xb") as file:
+                yield file
+            if target.exists():
+                shutil.copymode(target, draft)
+            draft.replace(target)
+        except OSError as error:
+            # The draft is nobody's business.
+            raise OSError(error.errno, f"cannot be written: {error.strerror or error}", str(path)) from error
+        finally:
+            draft.unlink(missing_ok=True)

@@ -19,6 +19,8 @@ from orthoslice.stopping import EXIT_INTERRUPTED, interrupts
 # Errors of users and their machines.
 _TOLD = (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError)
 
+_STOPPED = "orthoslice: stopped before there was anything to show.\n"
+
 _FILES, _NUMBERS, _OUTPUT = "What is read", "How it is worked out", "What is printed"
 
 
@@ -200,24 +202,23 @@ def unwrapped(function: Callable[..., None]) -> str:
 def run_command(work: Callable[[], None]) -> None:
     """Run a command: bad files, bad options and a missing library are one line on stderr, and exit code 2."""
     try:
-        interrupts.raises = True
+        interrupts.words = _STOPPED
         work()
         # Here a full disk can still be told.
         sys.stdout.flush()
         if interrupts.heard:
             raise typer.Exit(EXIT_INTERRUPTED)
     except BaseException as error:
-        interrupts.raises = False
         # Libraries make other errors of a Ctrl-C.
         if interrupts.heard or isinstance(error, KeyboardInterrupt):
             if not isinstance(error, typer.Exit):
-                print("orthoslice: stopped before there was anything to show.", file=sys.stderr)
+                print(_STOPPED, end="", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         if isinstance(error, BrokenPipeError) or not isinstance(error, _TOLD):
             raise
         raise typer.Exit(tell_error(error)) from None
     finally:
-        interrupts.raises = False
+        interrupts.words = ""
 
 
 def tell_error(error: Exception) -> int:

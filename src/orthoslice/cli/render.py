@@ -26,7 +26,7 @@ def wants_json(asked: bool | None) -> bool:
 
 
 def print_json(answer: dict[str, Any]) -> None:
-    print(shown_json(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False)))
+    print(shown_json(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False)), flush=True)
 
 
 def say(text: str) -> None:

@@ -15,7 +15,7 @@ from orthoslice.cli.render import print_json, say, wants_json
 from orthoslice.cli.sources import STANDARD_INPUT
 from orthoslice.comparing import Comparison, Plan
 from orthoslice.options import check_memory
-from orthoslice.stopping import EXIT_INTERRUPTED, stoppable
+from orthoslice.stopping import EXIT_INTERRUPTED, interrupts, stoppable
 from orthoslice.threads import default_workers
 
 EXIT_NO = 1
@@ -124,6 +124,8 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str |
     try:
         for part in parts:
             with contextlib.ExitStack() as stack:
+                if found:
+                    stack.enter_context(interrupts.raising())
                 stack.enter_context(status(_STAGES[part], quiet=ready.progress))
                 # The other parts are all or nothing.
                 stop = stack.enter_context(stoppable()) if part in _ESTIMATES else None
