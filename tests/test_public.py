@@ -56,7 +56,9 @@ SAMPLERS = {
 def imported_names(module):
     """What `__init__.py` brings in by `from ... import`, or defines, without a leading underscore."""
     tree = ast.parse(Path(module.__file__).read_text())
-    for node in tree.body:
+    # What is loaded when it is used is imported where types are checked.
+    guarded = [n for node in tree.body if isinstance(node, ast.If) for n in node.body]
+    for node in [*tree.body, *guarded]:
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             yield from (alias.asname or alias.name for alias in node.names)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -148,6 +150,16 @@ LOADED = f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
 def test_import_is_light():
     assert run_fresh(f"import json, sys, orthoslice; {LOADED}") == []
     assert run_fresh(f"import json, sys, scipy.stats; {LOADED}") == ["scipy.stats"]  # the check can fail
+
+
+def test_names_are_loaded_when_they_are_used():
+    """Before that not even NumPy is, so that the command line hears Ctrl-C from the first moment on."""
+    work = "import json, sys, orthoslice as osl, orthoslice.__main__; before = 'numpy' in sys.modules; "
+    work += "osl.match; print(json.dumps([before, 'numpy' in sys.modules, 'match' in vars(osl)]))"
+    assert run_fresh(work) == [False, True, True]
+    assert dir(osl) == sorted({*osl.__all__, "adapters", "nn", "plot"})
+    with pytest.raises(AttributeError, match="has no attribute 'distance'"):
+        osl.distance  # noqa: B018
 
 
 def test_adapters_load_nothing_before_it_is_needed():

@@ -8,8 +8,10 @@ import hashlib
 import html.parser
 import io
 import itertools
+import json
 import re
 import shlex
+import string
 from contextlib import redirect_stdout
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 from browser import CHROMIUM, Browser
 
 import orthoslice as osl
-from orthoslice.markup import cut, escaped, shown
+from orthoslice.markup import cut, escaped, shown, shown_json
 from orthoslice.pictures import picture_null
 from orthoslice.reporting import render_report, write_report
 from orthoslice.reporting.svg import render_picture, tick_labels, ticks
@@ -112,7 +114,7 @@ def test_the_page_is_made_of_harmless_parts_only(page):
 def test_names_are_shown_as_text(page):
     outline = Outline(page)
     words = " ".join(text for texts in outline.texts.values() for text in texts)
-    for name in (*COLUMNS[:2], NAMES[0], "/data/'quoted' & \ufffd\ufffd[2J.csv"):
+    for name in (*COLUMNS[:2], NAMES[0], r"/data/'quoted' & \udcff\x1b[2J.csv"):
         assert name in words
     assert "\u202e" not in page
     page.encode("utf-8")
@@ -290,7 +292,13 @@ def test_ticks_are_round_and_can_be_told_apart(low, high):
 
 
 def test_text_that_is_shown_holds_nothing_that_acts():
-    assert shown("a\nb\x00\x9b\ud800\u2067c\u0301\U0001f600") == "a b\ufffd\ufffd\ufffd\ufffdc\u0301\U0001f600"
+    told = r"a b\x00\x9b\ud800\u2067c" + "\u0301\U0001f600"
+    assert shown("a\nb\x00\x9b\ud800\u2067c\u0301\U0001f600") == told
+    assert shown(told) == told
+    names = ["\x1b\x7f\x85\x9b\u202e\u2069\u200f\ud800\U000f0000", "\n\u00e9\U0001f600"]
+    harmless = shown_json(json.dumps(names, ensure_ascii=False, indent=2))
+    assert json.loads(harmless) == names
+    assert set(harmless) - set(string.printable) == {"\u00e9", "\U0001f600"}
     assert escaped('<a href="x">&\'') == "&lt;a href=&quot;x&quot;&gt;&amp;&#x27;"
     assert cut("x" * 100, 10) == "x" * 6 + "\u2026" + "x" * 3
     assert len(cut("y" * 100, 10)) == 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orthoslice.ascent import Table
-from orthoslice.markup import card
+from orthoslice.markup import card, shown
 
 # How many of each are shown.
 _SHOWN_FEATURES, _SHOWN_LOADINGS, _SHOWN_POINTS = 5, 4, 5
@@ -111,12 +111,12 @@ class Explanation:
             lines.append("Not at all: both hold the same points.")
             return "\n".join(lines)
         lines.append("Features that differ most, each alone, and their part of the difference:")
-        shown = [f for f in self.features[:_SHOWN_FEATURES] if f.score > 0]
-        width = max(len(str(f.name)) for f in shown)
-        lines += [f"  {f.name!s:{width}}  {f.share:4.0%}  {f.change}" for f in shown]
-        rest = sum(f.share for f in self.features[len(shown) :])
-        if many > len(shown):
-            lines.append(f"  the {many - len(shown)} others: {rest:.0%} together")
+        most = [f for f in self.features[:_SHOWN_FEATURES] if f.score > 0]
+        width = max(len(shown(f.name)) for f in most)
+        lines += [f"  {shown(f.name):{width}}  {f.share:4.0%}  {f.change}" for f in most]
+        rest = sum(f.share for f in self.features[len(most) :])
+        if many > len(most):
+            lines.append(f"  the {many - len(most)} others: {rest:.0%} together")
         lines.append("Combinations of features that differ most, and how far apart x and y are along them:")
         lines += [f"  {sum_of(d)}: {d.distance:.3g}" for d in self.directions]
         far = ", ".join(f"{q.row!r} ({q.distance:.3g})" for q in self.points[:_SHOWN_POINTS])
@@ -124,7 +124,7 @@ class Explanation:
             lines.append(f"Points of x that move most to become y (typically {self.typical_move:.3g}): {far}")
         lines += [f"Note: {note}" for note in self.notes]
         lines.append("Any two samples differ a little. Could it be chance? Ask `osl.two_sample_test(x, y)`.")
-        return "\n".join(lines)
+        return "\n".join(shown(line) for line in lines)
 
     def _repr_html_(self) -> str:
         n, m = self._sizes
@@ -142,7 +142,7 @@ class Explanation:
 
 def sum_of(direction: DifferentDirection) -> str:
     """The largest loadings as a sum: "0.8 age - 0.6 income"."""
-    shown = list(direction.loadings.items())[:_SHOWN_LOADINGS]
-    terms = [f"{'-' if w < 0 else '+'} {abs(w):.2g} {name}" for name, w in shown if round(w, 2)]
-    more = " + ..." if 1 - sum(w * w for _, w in shown) > 1e-3 else ""
+    largest = list(direction.loadings.items())[:_SHOWN_LOADINGS]
+    terms = [f"{'-' if w < 0 else '+'} {abs(w):.2g} {name}" for name, w in largest if round(w, 2)]
+    more = " + ..." if 1 - sum(w * w for _, w in largest) > 1e-3 else ""
     return " ".join(terms).removeprefix("+ ") + more

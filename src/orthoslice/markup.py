@@ -1,8 +1,10 @@
-"""HTML of text that others wrote: escaped, and short tables of it for notebooks."""
+"""Text that others wrote, made harmless for terminals, JSON and HTML; and short tables of it for notebooks."""
 
 from __future__ import annotations
 
 import html
+import json
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,15 +14,43 @@ _TURNS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067
 
 
 def shown(text: Any) -> str:
-    """Text as it can be shown: what controls a terminal, turns lines round or is no character is marked.
+    r"""Text in one line as it can be shown: what controls a terminal or turns lines round is spelled out.
 
     Examples
     --------
-    >>> shown(f"a{chr(9)}b{chr(27)}[2J")
-    'a b�[2J'
+    >>> print(shown(f"a{chr(9)}b{chr(27)}[2J"))
+    a b\x1b[2J
     """
-    marked = (" " if c.isspace() else "\ufffd" if c in _TURNS or _is_control(c) else c for c in str(text))
-    return "".join(marked)
+    return _NOT_PLAIN.sub(_spelled_out, str(text))
+
+
+def shown_json(text: str) -> str:
+    r"""JSON that says the same, without any character that acts on who looks at it.
+
+    Examples
+    --------
+    >>> print(shown_json(f'{{"name": "{chr(0x202E)}é"}}'))
+    {"name": "\u202eé"}
+    """
+    return _NOT_PLAIN.sub(lambda found: json.dumps(found[0])[1:-1] if _acts(found[0]) else found[0], text)
+
+
+# Most text is plain, and passes quickly.
+_NOT_PLAIN = re.compile(r"[^ -~]")
+
+
+def _spelled_out(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isspace():
+        return " "
+    return character.encode("unicode_escape").decode() if _acts(character) else character
+
+
+def _acts(character: str) -> bool:
+    """Whether this is no letter or sign but a control, a turn, half a character or one that does not exist."""
+    if character == "\n":
+        return False
+    return character in _TURNS or unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co")
 
 
 def cut(text: str, most: int) -> str:
@@ -72,7 +102,3 @@ def card(title: str, rows: Iterable[tuple[str, str]], notes: Sequence[str] = ())
     plain = "text-align:left;font-weight:bold;color:inherit;white-space:nowrap"
     caption = f'<caption style="{plain}">{escaped(title)}</caption>'
     return f'<div class="orthoslice"><table>{caption}<tbody>{body}</tbody></table>{below}</div>'
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co")

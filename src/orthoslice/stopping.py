@@ -1,13 +1,58 @@
-"""Ctrl-C that ends an estimate with what it has, for programs that would rather show that than nothing."""
+"""Ctrl-C: what it does to a program, and an estimate that it ends with what there is by then."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
+
+EXIT_INTERRUPTED = 130
+
+
+class Interrupts:
+    """A handler of Ctrl-C for all the life of a program, start and end too: it ends the process at once.
+
+    An exception that comes up anywhere is printed or swallowed where modules are loaded or finalised, and can
+    leave a lock behind that others wait for. It is raised only where there is something to save or tidy up.
+    """
+
+    def __init__(self) -> None:
+        self.heard = False
+        self.words = ""
+        self._raising = 0
+
+    def __call__(self, *_: Any) -> NoReturn:
+        self.heard = True
+        if self._raising:
+            raise KeyboardInterrupt
+        # A bar or a spinner goes, and the cursor that it hid comes back.
+        tidy = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+        os.write(2, (tidy + self.words).encode())
+        os._exit(EXIT_INTERRUPTED)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Within this, Ctrl-C raises `KeyboardInterrupt`."""
+        self._raising += 1
+        try:
+            yield
+        finally:
+            self._raising -= 1
+
+
+interrupts = Interrupts()
+"""That of the command line."""
+
+
+def quietly_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a Ctrl-C that came up in a finaliser: `interrupts.heard` remembers it."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 class Stop:

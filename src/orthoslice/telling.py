@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from orthoslice.markup import escaped
+from orthoslice.markup import escaped, shown
 from orthoslice.result import Estimate
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     notes = notes_of(found, scale_hint)
     if notes:
         sections.append(Section("Good to know", "", notes))
-    return sections
+    # Names of tables and columns are whatever files say.
+    return [Section(shown(q), shown(a), tuple(shown(line) for line in lines)) for q, a, lines in sections]
 
 
 def told(found: Comparison) -> str:
@@ -161,18 +162,18 @@ def quiet_interval(est: Estimate) -> tuple[float, float]:
 def _features(found: Comparison) -> Section:
     told = found.explanation
     assert told is not None
-    shown = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
+    most = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
     # Of very many columns none need have as much.
-    shown = [f for f in shown if f.share >= _LEAST_SHARE] or shown
-    if not shown:
+    most = [f for f in most if f.share >= _LEAST_SHARE] or most
+    if not most:
         return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
     by_chance = found.test is not None and found.test.pvalue > _LIKELY
     answer = "These differ most, though it may be by chance:" if by_chance else "These differ most:"
-    width = max(len(str(f.name)) for f in shown)
-    lines = [f"{f.name!s:{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in shown]
-    left = len(told.features) - len(shown)
+    width = max(len(shown(f.name)) for f in most)
+    lines = [f"{shown(f.name):{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in most]
+    left = len(told.features) - len(most)
     if left:
-        rest = sum(f.share for f in told.features[len(shown) :])
+        rest = sum(f.share for f in told.features[len(most) :])
         lines.append(f"the {left} others: {rest:.0%} together" if left > 1 else f"the other one: {rest:.0%}")
     lines.append("(Percentages are parts of the difference, each column looked at alone.)")
     return Section(ABOUT_COLUMNS, answer, tuple(lines))
@@ -198,9 +199,9 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
             "Whether it may be chance cannot be told of rows with weights: those of different weight cannot be "
             "shuffled."
         )
-    if found.sliced is not None:
-        if found.sliced.converged is False:
-            notes.append("The sliced distance is less accurate than was asked for.")
-        if found.sliced._doubt:
-            notes.append(f"The interval of the sliced distance cannot be trusted: {found.sliced._doubt}.")
+    for kind, est in (("sliced", found.sliced), ("projected", found.projected)):
+        if est is not None and est.converged is False:
+            notes.append(f"The {kind} distance is less accurate than was asked for.")
+    if found.sliced is not None and found.sliced._doubt:
+        notes.append(f"The interval of the sliced distance cannot be trusted: {found.sliced._doubt}.")
     return tuple(notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -252,10 +253,32 @@ def test_a_tolerance_that_is_missed_exits_with_1(run, tables):
     result = run("distance", *tables, "--rtol", 1e-9, "--n-directions", 64)
     assert result.exit_code == 1
     assert result.record["sliced"]["converged"] is False
-    assert "less accurate than --rtol" in result.stderr
+    assert "the sliced distance is less accurate than --rtol" in result.stderr
     result = run("distance", *tables, "--rtol", 0.2)
     assert result.exit_code == 0
     assert result.record["sliced"]["converged"] is True
+
+
+@pytest.mark.parametrize("missed", ["sliced", "projected"])
+def test_a_tolerance_that_one_distance_misses(run, tables, monkeypatch, missed):
+    """Either of the two is enough; words and notes name it."""
+    real = running.Plan.work_out
+
+    def work_out(self, part):
+        return dataclasses.replace(real(self, part), converged=part != missed)
+
+    monkeypatch.setattr(running.Plan, "work_out", work_out)
+    for options in ((), ("--words",)):
+        result = run("distance", *tables, "--rtol", 0.2, *options)
+        assert result.exit_code == 1
+        assert f"the {missed} distance is less accurate than --rtol asks for" in result.stderr
+        assert result.stderr.count("--rtol") == 1
+    found = run("distance", *tables, "--rtol", 0.2).record
+    assert [found[part]["converged"] for part in ("sliced", "projected")] == [
+        missed != "sliced",
+        missed != "projected",
+    ]
+    assert f"The {missed} distance is less accurate than was asked for." in found["notes"]
 
 
 def test_pairwise_puts_what_is_alike_side_by_side(run, tmp_path):
@@ -276,12 +299,13 @@ def test_pairwise_puts_what_is_alike_side_by_side(run, tmp_path):
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".NPZ"])
 def test_plan_writes_pairs(run, tables, tmp_path, suffix):
     output = tmp_path / f"plan{suffix}"
     result = run("plan", *tables, "-o", output)
     assert result.exit_code == 0
     check(result.record, SCHEMA)
+    assert result.record["plan"]["path"] == str(output)
     if suffix == ".csv":
         assert output.read_text().startswith("row_a,row_b,mass,distance\n")
         rows = np.loadtxt(output, delimiter=",", skiprows=1)
@@ -295,11 +319,16 @@ def test_plan_writes_pairs(run, tables, tmp_path, suffix):
     assert result.record["plan"]["distance"] >= run("bounds", *tables).record["bounds"]["lower"]
 
 
-def test_plan_writes_over_no_input(run, tables):
+def test_plan_writes_over_no_input(run, tables, tmp_path):
     before = tables[0].read_text()
-    result = run("plan", *tables, "-o", tables[0])
-    assert result.exit_code == 2
-    assert tables[0].read_text() == before
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.csv").symlink_to(tables[0])
+    os.link(tables[0], tmp_path / "twin.csv")
+    for output in ("a.csv", "sub/../a.csv", "link.csv", "twin.csv"):
+        result = run("plan", *tables, "-o", tmp_path / output)
+        assert result.exit_code == 2
+        assert "none of those that are read" in result.stderr
+        assert tables[0].read_text() == before
     assert run("plan", *tables, "-o", "plan.txt").exit_code == 2
     assert run("plan", *tables, "-o", "/no/such/folder/plan.csv").exit_code == 2
 
@@ -316,6 +345,43 @@ def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
     assert found.features == ("age", "height")
     assert found.test.n_permutations == 19
     assert None not in (found.sliced, found.projected, found.bounds, found.explanation, found.shuffled_move)
+
+
+ACTS = "\x1b]0;title\x07\x7f\x9b\u202e\u2066\u200f[bold]"
+
+
+def test_names_of_files_and_columns_do_not_act(run, tmp_path):
+    """Controls of terminals, turns of direction and markup: in words, notes, errors and JSON."""
+    files = [tmp_path / f"{k}{ACTS}.csv" for k in "ab"]
+    for k, file in enumerate(files):
+        file.write_text(f"u{ACTS},t{ACTS}\n1,x\n{k},y\n", encoding="utf-8")
+    np.savez(tmp_path / "keys.npz", **{f"k{ACTS}": np.ones((2, 2)), "z": np.ones((2, 2))})
+    output = tmp_path / f"p{ACTS}.csv"
+    for words in (
+        *[(command, *files) for command in ("compare", "distance", "bounds", "test", "pairwise")],
+        ("plan", *files, "-o", output),
+        ("compare", *files, "--columns", "v"),
+        ("compare", *files, "--columns", f"t{ACTS}"),
+        ("compare", files[0], tmp_path / f"no{ACTS}.csv"),
+        ("compare", tmp_path / "keys.npz", tmp_path / "keys.npz"),
+    ):
+        for options in ((), ("--words",)):
+            result = run(*words, *options)
+            text = result.stdout + result.stderr
+            assert not {c for c in text if c in ACTS and not c.isprintable()}
+            if result.stdout.startswith("{"):
+                assert result.record["inputs"][0]["name"] == str(files[0])
+            if options and result.stdout:
+                assert "[bold]" in text
+                assert r"\x1b]0;title" in text
+
+
+def test_a_comparison_in_python_shows_names_that_do_not_act():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    found = osl.compare(x, x + 1, names=(f"a{ACTS}", "b"), features=[f"u{ACTS}", "v"], n_permutations=9, rng=0)
+    for text in (repr(found), repr(found.explanation)):
+        assert not {c for c in text if c in ACTS and not c.isprintable()}
+        assert r"u\x1b]0;title" in text
 
 
 def test_info_tells_versions_and_refusals(run, monkeypatch):

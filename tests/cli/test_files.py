@@ -215,6 +215,53 @@ def test_integers_that_become_fractions_far_down(tmp_path):
         read(tmp_path / "b.csv", tmp_path / "b.csv", columns=["n"])
 
 
+@pytest.mark.parametrize("stdin", [False, True])
+def test_integers_that_would_be_rounded_far_down(run, tmp_path, stdin):
+    """Beyond the first block: exact or refused, in files and pipes; what is written as a fraction is one."""
+    many = ["n,m,t"] + ["1,2,w"] * 300_000
+
+    def distance(last):
+        path = tmp_path / "a.csv"
+        path.write_text("\n".join([*many, last, "3,,w"]))
+        options = ("--n-directions", 4, "--columns", "n")
+        if stdin:
+            return run("distance", "-", path, *options, stdin=path.read_bytes())
+        return run("distance", path, path, *options)
+
+    for exact in ("9007199254740992,1,", "-9007199254740994,1,", "1e300,1,", "9007199254740993.0,1,"):
+        assert distance(exact).exit_code == 0
+    for rounded in ("9007199254740993,1,", " -9007199254740993 ,1,", "123456789012345678901234567890,1,"):
+        result = distance(rounded)
+        assert result.exit_code == 2
+        assert f"column 'n' holds the integer {rounded.split(',')[0].strip()}, which floating" in result.stderr
+
+
+def test_a_first_row_of_numbers_in_quotes_is_noted(tmp_path):
+    (tmp_path / "a.csv").write_text('"1","2",\n"3","4",5\n')
+    (table, _), said = read(tmp_path / "a.csv", tmp_path / "a.csv", columns=["1", "2"])
+    np.testing.assert_array_equal(table.points, [[3, 4]])
+    assert said[0].endswith("the first row is read as the names of columns, though it looks like numbers.")
+    (tmp_path / "b.csv").write_text("id,2019,2020\n3,4,5\n")
+    assert read(tmp_path / "b.csv", tmp_path / "b.csv")[1] == []
+
+
+def test_lines_longer_than_a_block(tmp_path):
+    """A header and rows above 1 MB, from a file and through a pipe."""
+    from orthoslice.cli.column_files import open_stream
+
+    names = [f"{'c' * 600}{k}" for k in range(2000)]
+    rows = [",".join("1." + f"{k}{r}".ljust(600, "5") for k in range(2000)) for r in range(3)]
+    text = "\n".join([",".join(names), *rows]) + "\n"
+    (tmp_path / "a.csv").write_text(text)
+    (table, _), _ = read(tmp_path / "a.csv", tmp_path / "a.csv")
+    assert table.columns == names
+    assert table.points.shape == (3, 2000)
+    (piece,) = open_stream("-", io.BytesIO(text.encode()), 10**9).pieces(list(range(2000)))
+    np.testing.assert_array_equal(piece, table.points)
+    with pytest.raises(FileError, match="the first two lines must fit in a quarter of --memory"):
+        read(tmp_path / "a.csv", tmp_path / "a.csv", memory=4 * 10**6)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npy"])
 def test_missing_values_are_refused_or_dropped(tmp_path, suffix):
     holes = POINTS.copy()
@@ -301,6 +348,39 @@ def test_folders_of_images(tmp_path):
         read(tmp_path / "grey", tmp_path / "grey")
 
 
+def test_images_that_are_not_what_they_seem(tmp_path):
+    """Depths that do not go together are refused; transparency and later frames are noted."""
+    image = pytest.importorskip("PIL.Image")
+    plain = image.fromarray(np.arange(12, dtype=np.uint8).reshape(2, 2, 3))
+    grey = [image.fromarray(np.full((2, 2), k, dtype=np.uint8)) for k in (1, 2)]
+    deep = image.fromarray(np.full((2, 2), 40_000, dtype=np.uint16))
+    for kind in ("colour", "grey", "deep", "clear", "moving", "pipe"):
+        (tmp_path / kind).mkdir()
+        (plain if kind == "colour" else deep if kind == "deep" else grey[0]).save(tmp_path / kind / "0.png")
+    for kind in ("colour", "grey", "deep"):
+        deep.save(tmp_path / kind / "1.png")
+    for kind, mode in (("colour", "RGB"), ("grey", "L")):
+        with pytest.raises(
+            FileError, match=f"1.png: images must be all of 8 bits.*; got mode I.* beside {mode}"
+        ):
+            read(tmp_path / kind, tmp_path / kind)
+    (table, _), said = read(tmp_path / "deep", tmp_path / "deep")
+    assert (table.points == 40_000).all()
+    assert said == []
+    grey[0].convert("LA").save(tmp_path / "clear" / "1.png")
+    grey[0].save(tmp_path / "clear" / "2.png", transparency=1)
+    (table, _), said = read(tmp_path / "clear", tmp_path / "clear")
+    assert table.points.shape == (3, 4)
+    assert said[0].endswith("clear: transparency is left out (2 of 3 images have it).")
+    grey[0].save(tmp_path / "moving" / "1.gif", save_all=True, append_images=grey[1:])
+    _, said = read(tmp_path / "moving", tmp_path / "moving")
+    assert said[0].endswith("moving: first frames count alone (1 of 2 images have several).")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe" / "1.png")
+        with pytest.raises(FileError, match=r"1\.png: must be a plain file, as images are"):
+            read(tmp_path / "pipe", tmp_path / "pipe")
+
+
 def bomb() -> bytes:
     """A small archive of an array that says it takes 80 GB."""
     header = io.BytesIO()
@@ -353,6 +433,13 @@ BAD = {
     "point.npy": (saved(np.array(1.0)), "must be a table of rows and columns"),
     "no_rows.npy": (saved(np.zeros((0, 3))), "holds no rows"),
     "no_columns.npy": (saved(np.zeros((3, 0))), "has no column of numbers"),
+    "records.npy": (
+        saved(np.zeros((4, 2), dtype=[("u", "f8"), ("v", "f8")])),
+        r"records must be rows, one after the other; got shape \(4, 2\)",
+    ),
+    "record.npy": (saved(np.zeros((), dtype=[("u", "f8")])), r"records must be rows.*; got shape \(\)"),
+    "next.npy": (saved(np.array([[2**53 + 1, 1]])), r"integers above 2\^53"),
+    "negative.npy": (saved(np.array([[-(2**53) - 1, 1]])), r"integers above 2\^53"),
     "large.npy": (saved(np.array([[2**60 + 1, 1]])), r"integers above 2\^53"),
     "empty.npy": (b"", "the file is empty"),
     "bomb.npz": (bomb(), "takes 80,000,000,000 bytes when unpacked"),

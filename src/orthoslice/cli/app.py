@@ -281,6 +281,7 @@ def report(
     from orthoslice.cli.plans import check_output
     from orthoslice.comparing import PARTS
     from orthoslice.reporting import write_report
+    from orthoslice.stopping import EXIT_INTERRUPTED
 
     check_output(output, (".html", ".htm"), (a, b))
     answer = running.read((a, b), reading, weighing.weights)
@@ -293,7 +294,7 @@ def report(
         max_rows=sampling.max_rows,
     )
     found = running.work_out(ready, PARTS, answer, clustering.scheduler)
-    if answer.exit_code != running.EXIT_INTERRUPTED:
+    if answer.exit_code != EXIT_INTERRUPTED:
         with running.status("Drawing"):
             write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=_SCALE_HINT)
         render.say(f"wrote {output}.")
@@ -315,7 +316,7 @@ def info(printing: Printing) -> None:
     )
 
 
-@app.command()
+@command(app)
 def warmup() -> None:
     """Compile what a first call would, so that it does not have to wait. Once an installation is enough."""
     import time
@@ -398,6 +399,7 @@ def _quantities(found: Any) -> list[dict[str, Any]]:
             low, high = (finite(limit) for limit in quiet_interval(est))
             row |= {"estimate": float(est.distance), "low": low, "high": high}
             row["how"] = f"95% interval over directions, {est.n_blocks} blocks"
+            row["how"] += ", not to be trusted" if est._doubt else ""
         rows.append(row)
     return rows
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.sources import FileError, Source, first_line, guarded, need, piece_rows, split
 from orthoslice.frames import listed
 from orthoslice.labels import Table
@@ -19,6 +20,7 @@ def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
         raise FileError(f"{name}: the file is empty.")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+        watch_mapped(path)
     except ValueError as error:
         raise FileError(f"{name}: {_why_not_loaded(error)}") from None
     if not isinstance(array, np.ndarray):
@@ -110,17 +112,19 @@ def _floating(name: str, rows: Table) -> Table:
     if rows.dtype.kind == "f":
         wide = np.float64 if rows.dtype.itemsize > 4 else np.float32
         return rows.astype(wide, copy=False)
-    found = rows.astype(np.float64)
-    if rows.dtype.itemsize == 8 and rows.size and np.abs(found).max() > 2.0**53:
+    # Compared as integers: 2^53 + 1 would have become 2^53.
+    if rows.dtype.itemsize == 8 and rows.size and (rows.max() > 2**53 or rows.min() < -(2**53)):
         raise FileError(
             f"{name}: holds integers above 2^53, which floating point would round. Are they identifiers? Leave "
             "them out with --columns."
         )
-    return found
+    return rows.astype(np.float64)
 
 
 def _of_records(name: str, array: Table, memory: int) -> Source:
     assert array.dtype.names is not None
+    if array.ndim != 1:
+        raise FileError(f"{name}: records must be rows, one after the other; got shape {array.shape}.")
     kinds = {c: array.dtype[c] for c in array.dtype.names}
     skipped = {c: f"type {t}" for c, t in kinds.items() if t.kind not in "biuf" or t.shape}
     columns = list(kinds)

@@ -14,11 +14,15 @@ from typing import IO, Any
 
 import numpy as np
 
+from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, shown_name
 from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
 _BLOCK_BYTES = 1 << 20
+
+# An integer that float64 may not hold, and that Python reads in a moment.
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
 
 
 def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -33,7 +37,7 @@ def _open_delimited(name: str, path: Path, delimiter: str, memory: int) -> Sourc
     with path.open("rb") as file:
         if not file.seekable():
             return open_stream(name, file, memory, delimiter)
-        start = file.read(_BLOCK_BYTES)
+        start = _beginning(name, file, memory)
     return _of_text(name, start, lambda: path.open("rb"), delimiter, memory)
 
 
@@ -42,9 +46,22 @@ def open_stream(name: str, stream: IO[bytes], memory: int, delimiter: str = ",")
     kept = tempfile.TemporaryFile()  # noqa: SIM115 (who reads it closes it)
     shutil.copyfileobj(stream, kept)
     kept.seek(0)
-    start = kept.read(_BLOCK_BYTES)
+    start = _beginning(name, kept, memory)
     kept.seek(0)
     return _of_text(name, start, lambda: kept, delimiter, memory)
+
+
+def _beginning(name: str, file: IO[bytes], memory: int) -> bytes:
+    """The first block of a text, or as much as its first two lines take."""
+    start = file.read(_BLOCK_BYTES)
+    while len(start) >= _BLOCK_BYTES and max(start.count(b"\n"), start.count(b"\r")) < 2:
+        more = file.readline(memory // 4)
+        if not more:
+            break
+        start += more
+        if len(start) > memory // 4:
+            raise FileError(f"{shown_name(name)}: the first two lines must fit in a quarter of --memory.")
+    return start
 
 
 def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter: str, memory: int) -> Source:
@@ -58,9 +75,15 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").splitlines()[0]
     if delimiter == "," and b"," not in line:
         delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
-    bare = all(_is_number(cell) for cell in line.split(delimiter.encode()))
-    how = csv.ReadOptions(autogenerate_column_names=bare), csv.ParseOptions(delimiter=delimiter)
-    if len(start) == _BLOCK_BYTES:
+    cells = line.split(delimiter.encode())
+    bare = all(_is_number(cell) for cell in cells)
+    # Rows further on may be longer than the first.
+    block_bytes = _BLOCK_BYTES if len(start) <= _BLOCK_BYTES else 2 * len(start)
+    how = (
+        csv.ReadOptions(autogenerate_column_names=bare, block_size=block_bytes),
+        csv.ParseOptions(delimiter=delimiter),
+    )
+    if len(start) >= _BLOCK_BYTES:
         start = start[: start.rfind(b"\n") + 1] or start
     block = csv.read_csv(io.BytesIO(start), *how)
     pa = importlib.import_module("pyarrow")
@@ -68,18 +91,55 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     types = {f.name: f.type if pa.types.is_boolean(f.type) else pa.float64() for f in block.schema}
 
     def batches(wanted: list[str]) -> Iterator[Any]:
-        chosen = csv.ConvertOptions(include_columns=wanted, column_types={c: types[c] for c in wanted})
-        with opened() as file, csv.open_csv(file, *how, chosen) as reader:
-            yield from reader
+        numbers = [c for c in wanted if types[c] == pa.float64()]
+        large = np.zeros(len(numbers), dtype=bool)
+
+        def read(columns: list[str], kinds: dict[str, Any]) -> Any:
+            file.seek(0)
+            chosen = csv.ConvertOptions(include_columns=columns, column_types=kinds)
+            return csv.open_csv(file, *how, chosen)
+
+        with opened() as file:
+            with read(wanted, {c: types[c] for c in wanted}) as reader:
+                for batch in reader:
+                    large |= _exceeds_integers(batch.select(numbers))
+                    yield batch
+            # Their text tells what was rounded, which is worth a second look where it may be so.
+            suspects = [c for c, is_large in zip(numbers, large, strict=True) if is_large]
+            if suspects:
+                with read(suspects, dict.fromkeys(suspects, pa.string())) as reader:
+                    for batch in reader:
+                        _check_exact(shown, batch)
 
     ours = [f"x{k}" for k in range(len(types))] if bare else None
     source = _of_arrow(name, block.schema, batches, memory, ours)
     for column, theirs in zip(source.columns, block.columns, strict=True):
         if pa.types.is_integer(theirs.type) and _is_rounded(theirs):
             source.skipped[column] = "integers above 2^53, which look like identifiers"
-    if not bare:
-        return source
-    return replace(source, notes=(f"{shown}: there is no header, so that columns are called x0, x1, ...",))
+    notes = []
+    if bare:
+        notes.append(f"{shown}: there is no header, so that columns are called x0, x1, ...")
+    elif all(_is_number(cell.strip(b'" ') or b"0") for cell in cells):
+        notes.append(f"{shown}: the first row is read as the names of columns, though it looks like numbers.")
+    return replace(source, notes=tuple(notes))
+
+
+def _exceeds_integers(numbers: Any) -> Any:
+    """Which of these columns hold numbers from 2^53 on, of which float64 does not have every integer."""
+    if not numbers.num_rows or not numbers.num_columns:
+        return False
+    return (np.abs(numbers.to_tensor(null_to_nan=True).to_numpy()) >= 2.0**53).any(axis=0)
+
+
+def _check_exact(shown: str, texts: Any) -> None:
+    """Raise if one of these is an integer that float64 does not hold."""
+    for column in texts.column_names:
+        for text in texts.column(column).to_pylist():
+            if text is not None and _INTEGER.fullmatch(text) and int(text) != float(text):
+                raise FileError(
+                    f"{shown}: column {column!r} holds the integer {text.strip()}, which floating point would "
+                    "round. Is it an identifier? Leave that out with --columns."
+                )
 
 
 def _is_rounded(integers: Any) -> bool:
@@ -101,6 +161,7 @@ def open_parquet(name: str, path: Path, key: str | None, memory: int) -> Source:
     pq = need("pyarrow.parquet", "data", "Reading .parquet files")
     # Neither read ahead nor by many threads: row groups would pile up in memory.
     file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+    watch_mapped(path)
     schema = file.schema_arrow
     rows = piece_rows(memory, len(schema))
 
@@ -114,6 +175,7 @@ def open_feather(name: str, path: Path, key: str | None, memory: int) -> Source:
     pa = need("pyarrow", "data", "Reading .feather files")
     need("pyarrow.ipc", "data", "Reading .feather files")
     file = pa.ipc.open_file(pa.memory_map(str(path)))
+    watch_mapped(path)
 
     def batches(chosen: list[str]) -> Iterator[Any]:
         for k in range(file.num_record_batches):

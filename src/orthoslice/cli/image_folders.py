@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,18 +20,20 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory:
     if not files:
         raise FileError(f"{name}: is a folder without images ({', '.join(_IMAGES)}).")
     pil = need("PIL.Image", "data", "Reading images")
-    first = _look(pil, files[0])
-    size = resize or first[0]
-    modes = set()
-    for file in files:
-        found, mode = _look(pil, file)
-        modes.add(mode)
-        if resize is None and found != size:
+    looks = [_look(pil, file) for file in files]
+    size = resize or looks[0].size
+    for file, look in zip(files, looks, strict=True):
+        if resize is None and look.size != size:
             raise FileError(
-                f"{file}: images must be of one size; got {found[0]}x{found[1]} beside {size[0]}x{size[1]}. "
-                "Pass --resize WIDTHxHEIGHT."
+                f"{file}: images must be of one size; got {look.size[0]}x{look.size[1]} beside "
+                f"{size[0]}x{size[1]}. Pass --resize WIDTHxHEIGHT."
             )
-    grey = modes <= {"1", "L", "LA", "I", "I;16", "F"}
+        if look.is_deep != looks[0].is_deep:
+            raise FileError(
+                f"{file}: images must be all of 8 bits or all of more; got mode {look.mode} beside "
+                f"{looks[0].mode}."
+            )
+    grey = all(look.is_deep or look.mode in ("1", "L", "LA") for look in looks)
     channels = [""] if grey else [" red", " green", " blue"]
     columns = [f"pixel {r},{c}{k}" for r in range(size[1]) for c in range(size[0]) for k in channels]
     step = piece_rows(memory, len(columns))
@@ -40,23 +43,49 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory:
             rows = [_pixels(pil, f, size, grey) for f in files[start : start + step]]
             yield np.stack(rows)[:, chosen]
 
-    return Source(name, columns, lambda chosen: guarded(name, "images", pieces(chosen)))
+    n_clear, n_moving = sum(look.is_clear for look in looks), sum(look.moves for look in looks)
+    notes = []
+    if n_clear:
+        notes.append(f"{name}: transparency is left out ({n_clear:,} of {len(files):,} images have it).")
+    if n_moving:
+        notes.append(f"{name}: first frames count alone ({n_moving:,} of {len(files):,} images have several).")
+    return Source(name, columns, lambda chosen: guarded(name, "images", pieces(chosen)), notes=tuple(notes))
 
 
-def _look(pil: Any, file: Path) -> tuple[tuple[int, int], str]:
-    """Width, height and mode of an image, from its header."""
-    with reading(str(file), "an image"), pil.open(file) as image:
-        if image.width * image.height > pil.MAX_IMAGE_PIXELS:
-            raise FileError(f"{file}: is larger than {pil.MAX_IMAGE_PIXELS:,} pixels; make it smaller first.")
-        return image.size, image.mode
+class _Look(NamedTuple):
+    """What the header of an image says."""
+
+    size: tuple[int, int]
+    mode: str
+    is_clear: bool
+    """Whether parts of it may be transparent."""
+    moves: bool
+    """Whether it has more frames than one."""
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether pixels are grey in more than 8 bits, which colours would clip."""
+        return self.mode.startswith("I") or self.mode == "F"
+
+
+def _look(pil: Any, file: Path) -> _Look:
+    with reading(str(file), "an image"):
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise FileError(f"{file}: must be a plain file, as images are.")
+        with pil.open(file) as image:
+            if image.width * image.height > pil.MAX_IMAGE_PIXELS:
+                raise FileError(
+                    f"{file}: is larger than {pil.MAX_IMAGE_PIXELS:,} pixels; make it smaller first."
+                )
+            is_clear = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
+            return _Look(image.size, image.mode, is_clear, getattr(image, "n_frames", 1) > 1)
 
 
 def _pixels(pil: Any, file: Path, size: tuple[int, int], grey: bool) -> Table:
     """The pixels of an image in a row, from 0 to 255 where it has 8 bits."""
     with reading(str(file), "an image"), pil.open(file) as image:
-        plain = (
-            image if grey and image.mode in ("L", "I", "I;16", "F") else image.convert("L" if grey else "RGB")
-        )
+        is_plain = grey and image.mode not in ("1", "LA")
+        plain = image if is_plain else image.convert("L" if grey else "RGB")
         if plain.size != size:
             plain = plain.convert("F").resize(size) if plain.mode.startswith("I") else plain.resize(size)
         return np.asarray(plain, dtype=np.float32).ravel()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import inspect
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
+
+from orthoslice.markup import shown
+from orthoslice.stopping import EXIT_INTERRUPTED, interrupts
+
+# Errors of users and their machines.
+_TOLD = (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError)
+
+_STOPPED = "orthoslice: stopped before there was anything to show.\n"
 
 _FILES, _NUMBERS, _OUTPUT = "What is read", "How it is worked out", "What is printed"
 
@@ -191,20 +199,38 @@ def unwrapped(function: Callable[..., None]) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
 
 
-@contextlib.contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Bad files, bad options and a missing library: one line on stderr, and exit code 2."""
+def run_command(work: Callable[[], None]) -> None:
+    """Run a command: bad files, bad options and a missing library are one line on stderr, and exit code 2."""
     try:
-        yield
-    except KeyboardInterrupt:
-        print("orthoslice: stopped before there was anything to show.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
+        interrupts.words = _STOPPED
+        work()
+        # Here a full disk can still be told.
+        sys.stdout.flush()
+        if interrupts.heard:
+            raise typer.Exit(EXIT_INTERRUPTED)
+    except BaseException as error:
+        # Libraries make other errors of a Ctrl-C.
+        if interrupts.heard or isinstance(error, KeyboardInterrupt):
+            if not isinstance(error, typer.Exit):
+                print(_STOPPED, end="", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        if isinstance(error, BrokenPipeError) or not isinstance(error, _TOLD):
             raise
-        hint = " Or add --standardize." if isinstance(error, OverflowError) else ""
-        print(f"Error: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise typer.Exit(tell_error(error)) from None
+    finally:
+        interrupts.words = ""
+
+
+def tell_error(error: Exception) -> int:
+    """Say what went wrong in one line on stderr; the exit code."""
+    hint = " Or add --standardize." if isinstance(error, OverflowError) else ""
+    print(shown(f"Error: {str(error) or type(error).__name__}{hint}"), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try again at its end, and complain.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (as long as the process lasts)
+    return 2
 
 
 def command(
@@ -233,8 +259,7 @@ def command(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             whole = {name: group(*(given.pop(f) for f in group._fields)) for name, group in names.items()}
-            with errors_in_one_line():
-                function(**given, **whole)
+            run_command(lambda: function(**given, **whole))
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {q.name: q.annotation for q in parameters}

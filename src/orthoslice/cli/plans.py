@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.sources import FileError, split
 from orthoslice.matching import match
 from orthoslice.options import check_memory
+from orthoslice.writing import replacing
 
 # Copies of the points, in float64, that matching holds at its peak.
 _COPIES = 4
@@ -22,10 +24,19 @@ def check_output(output: Path, suffixes: Sequence[str], inputs: Sequence[str]) -
     """Raise unless a file may be written there, before anything takes long."""
     if output.suffix.lower() not in suffixes:
         raise FileError(f"{output}: the output must end with {' or '.join(suffixes)}.")
-    if not output.absolute().parent.is_dir():
-        raise FileError(f"{output}: there is no folder {output.absolute().parent} to write to.")
-    if output.is_dir() or any(output.absolute() == split(name)[0].absolute() for name in inputs):
+    # Of a link, the folder where the file is.
+    folder = Path(os.path.realpath(output)).parent
+    if not folder.is_dir():
+        raise FileError(f"{output}: there is no folder {folder} to write to.")
+    if not os.access(folder, os.W_OK):
+        raise FileError(f"{output}: nothing may be written to {folder} (no permission).")
+    if output.is_dir() or any(_is_same(output, split(name)[0]) for name in inputs):
         raise FileError(f"{output}: the output must be a file, and none of those that are read.")
+
+
+def _is_same(output: Path, read: Path) -> bool:
+    """Whether these are one file, whatever they are called."""
+    return output.exists() and read.exists() and output.samefile(read)
 
 
 def make_plan(tables: list[Loaded], reading: Reading, drawing: Drawing, output: Path) -> dict[str, Any]:
@@ -48,10 +59,11 @@ def make_plan(tables: list[Loaded], reading: Reading, drawing: Drawing, output: 
     )
     apart = np.linalg.norm(coupling.x[coupling.ix].astype(np.float64) - coupling.y[coupling.iy], axis=1)
     pairs = {"row_a": coupling.ix, "row_b": coupling.iy, "mass": coupling.mass, "distance": apart}
-    if output.suffix.lower() == ".npz":
-        np.savez_compressed(output, **pairs)
-    else:
-        numbers, formats = np.column_stack(list(pairs.values())), ("%d", "%d", "%.17g", "%.17g")
-        np.savetxt(output, numbers, fmt=formats, delimiter=",", header=",".join(pairs), comments="")
+    with replacing(output) as file:
+        if output.suffix.lower() == ".npz":
+            np.savez_compressed(file, **pairs)
+        else:
+            numbers, formats = np.column_stack(list(pairs.values())), ("%d", "%d", "%.17g", "%.17g")
+            np.savetxt(file, numbers, fmt=formats, delimiter=",", header=",".join(pairs), comments="")
     cost = float(coupling.cost(p))
     return {"path": str(output), "n_pairs": len(apart), "p": p, "cost": cost, "distance": cost ** (1 / p)}

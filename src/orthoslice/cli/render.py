@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from orthoslice.markup import shown, shown_json
 from orthoslice.telling import Section, number
 
 # Shades of a cell, from the nearest pair to the farthest.
@@ -25,12 +26,12 @@ def wants_json(asked: bool | None) -> bool:
 
 
 def print_json(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
+    print(shown_json(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False)), flush=True)
 
 
 def say(text: str) -> None:
     """A word beside the answer, on stderr."""
-    print(f"orthoslice: {text}", file=sys.stderr, flush=True)
+    print(f"orthoslice: {shown(text)}", file=sys.stderr, flush=True)
 
 
 def print_sections(sections: Iterable[Section]) -> None:
@@ -58,7 +59,7 @@ def _hanging(line: str) -> Text | Table:
 
 def print_quantities(title: str, rows: list[dict[str, Any]]) -> None:
     """A table of numbers with their limits."""
-    table = Table(title=Text(title))
+    table = Table(title=_text(title))
     for column in ("quantity", "estimate", "low", "high"):
         table.add_column(column, justify="left" if column == "quantity" else "right")
     table.add_column("how")
@@ -73,24 +74,28 @@ def print_matrix(labels: Sequence[str], distance: Any, order: Sequence[int]) -> 
     table = Table(title="Distances; tables that are alike stand side by side, and near pairs are darker")
     table.add_column("")
     for k in order:
-        table.add_column(Text(labels[k]), justify="right")
+        table.add_column(_text(labels[k]), justify="right")
     largest = float(distance.max()) or 1.0
     for i in order:
         cells = []
         for j in order:
             shade = min(len(_SHADES) - 1, int(len(_SHADES) * float(distance[i, j]) / largest))
             cells.append(Text(number(float(distance[i, j])), style=_SHADES[shade]))
-        table.add_row(Text(labels[i]), *cells)
+        table.add_row(_text(labels[i]), *cells)
     _console().print(table)
 
 
 def print_facts(facts: dict[str, str]) -> None:
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
-        table.add_row(Text(name, style="bold"), Text(value))
+        table.add_row(_text(name, style="bold"), _text(value))
     _console().print(table)
 
 
+def _text(text: str, style: str = "") -> Text:
+    """What users call their files and columns, as it is: no markup, and nothing that controls a terminal."""
+    return Text(shown(text), style=style)
+
+
 def _console() -> Console:
-    # What users call their files and columns is text, and no markup.
     return Console(markup=False, highlight=False, emoji=False)

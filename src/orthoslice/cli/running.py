@@ -15,9 +15,10 @@ from orthoslice.cli.render import print_json, say, wants_json
 from orthoslice.cli.sources import STANDARD_INPUT
 from orthoslice.comparing import Comparison, Plan
 from orthoslice.options import check_memory
+from orthoslice.stopping import EXIT_INTERRUPTED, interrupts, stoppable
 from orthoslice.threads import default_workers
 
-EXIT_NO, EXIT_INTERRUPTED = 1, 130
+EXIT_NO = 1
 
 _UNITS = {
     None: "in units of the data",
@@ -119,12 +120,12 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str |
 
     What looks at all rows, the sliced distance, is the work of the cluster that has its scheduler there.
     """
-    from orthoslice.stopping import stoppable
-
     found: dict[str, Any] = {}
     try:
         for part in parts:
             with contextlib.ExitStack() as stack:
+                if found:
+                    stack.enter_context(interrupts.raising())
                 stack.enter_context(status(_STAGES[part], quiet=ready.progress))
                 # The other parts are all or nothing.
                 stop = stack.enter_context(stoppable()) if part in _ESTIMATES else None
@@ -142,12 +143,11 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str |
             raise
         answer.notes.append("Stopped by Ctrl-C: this is what there was by then.")
         say(answer.notes[-1])
-    comparison = ready.finish(found)
-    est = comparison.sliced
-    if est is not None and est.converged is False and answer.exit_code == 0:
-        answer.exit_code = EXIT_NO
-        say("the distance is less accurate than --rtol asks for; raise --n-directions.")
-    return comparison
+    for part in _ESTIMATES:
+        if answer.exit_code != EXIT_INTERRUPTED and part in found and found[part].converged is False:
+            answer.exit_code = EXIT_NO
+            say(f"the {part} distance is less accurate than --rtol asks for; raise --n-directions.")
+    return ready.finish(found)
 
 
 def fitting(answer: Answer, memory: int, seed: int) -> list[Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthoslice.reporting.page import render_page
 from orthoslice.telling import SCALED
+from orthoslice.writing import replacing
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -30,7 +30,8 @@ def write_report(
     Parameters
     ----------
     path
-        Where to write it, such as ``"report.html"``. A file that is there is replaced.
+        Where to write it, such as ``"report.html"``. A file that is there is replaced once all is
+        written.
     comparison
         Of :func:`orthoslice.compare`.
     command
@@ -43,8 +44,7 @@ def write_report(
     Examples
     --------
     >>> import tempfile, numpy as np, orthoslice as osl
-    >>> from pathlib import Path
-    >>> rng = np.random.default_rng(0)
+    >>>     >>> rng = np.random.default_rng(0)
     >>> found = osl.compare(rng.normal(size=(60, 2)), rng.normal(size=(50, 2)) + 1, n_permutations=99, rng=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(Path(folder) / "report.html", found)
@@ -52,7 +52,8 @@ def write_report(
     7
     """
     page = render_report(comparison, command=command, notes=notes, scale_hint=scale_hint)
-    Path(path).write_text(page, encoding="utf-8")
+    with replacing(path) as file:
+        file.write(page.encode())
 
 
 def render_report(
