@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, shown_name
+from orthoslice.cli.sources import FileError, Source, check_width, guarded, need, piece_rows, shown_name
 from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
@@ -58,6 +58,7 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").splitlines()[0]
     if delimiter == "," and b"," not in line:
         delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
+    check_width(name, line.count(delimiter.encode()) + 1, memory, "make a file of fewer columns")
     bare = all(_is_number(cell) for cell in line.split(delimiter.encode()))
     how = csv.ReadOptions(autogenerate_column_names=bare), csv.ParseOptions(delimiter=delimiter)
     if len(start) == _BLOCK_BYTES:
