@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import io
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +21,9 @@ from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
 _BLOCK_BYTES = 1 << 20
+
+# What a column of text takes in a reader of Arrow's, which has tables of all words for a missing value.
+_COLUMN_BYTES = 1 << 14
 
 
 def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -58,7 +63,8 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").splitlines()[0]
     if delimiter == "," and b"," not in line:
         delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
-    check_width(name, line.count(delimiter.encode()) + 1, memory, "make a file of fewer columns")
+    n_columns = line.count(delimiter.encode()) + 1
+    check_width(name, n_columns, memory, "make a file of fewer columns", column_bytes=_COLUMN_BYTES)
     bare = all(_is_number(cell) for cell in line.split(delimiter.encode()))
     how = csv.ReadOptions(autogenerate_column_names=bare), csv.ParseOptions(delimiter=delimiter)
     if len(start) == _BLOCK_BYTES:
@@ -69,6 +75,7 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     types = {f.name: f.type if pa.types.is_boolean(f.type) else pa.float64() for f in block.schema}
 
     def batches(wanted: list[str]) -> Iterator[Any]:
+        _release()
         chosen = csv.ConvertOptions(include_columns=wanted, column_types={c: types[c] for c in wanted})
         with opened() as file, csv.open_csv(file, *how, chosen) as reader:
             yield from reader
@@ -145,12 +152,19 @@ def _of_arrow(
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)
                 yield np.column_stack([_arrow_column(part.column(theirs[k])) for k in chosen])
-        # Arrow keeps what it had for the next time; others need it now.
-        arrow.default_memory_pool().release_unused()
+        _release()
 
     return Source(
         name, columns, lambda chosen: guarded(name, "a table", pieces(chosen)), skipped, named=names is None
     )
+
+
+def _release() -> None:
+    """Give back what Arrow and the C library keep for the next time: others need it now."""
+    importlib.import_module("pyarrow").default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        # Arrow's threads have heaps of their own: every reader of text would leave its converters in another.
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
 
 def _arrow_column(column: Any) -> Table:

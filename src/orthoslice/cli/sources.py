@@ -125,9 +125,11 @@ def piece_rows(memory: int, n_columns: int) -> int:
     return max(1, min(_MOST_ITEMS, memory // (8 * _MEMORY_PART)) // max(1, n_columns))
 
 
-def check_width(name: str, n_columns: int, memory: int, remedy: str = "choose --columns") -> None:
+def check_width(
+    name: str, n_columns: int, memory: int, remedy: str = "choose --columns", column_bytes: int = _COLUMN_BYTES
+) -> None:
     """Raise where so many columns are too many for the memory, before anything is made of them."""
-    size = _COLUMN_BYTES * n_columns
+    size = column_bytes * n_columns
     if n_columns > _FEW_COLUMNS and size > memory:
         raise FileError(
             f"{shown_name(name)}: to work on {n_columns:,} columns takes about {size:,} bytes, more than "
