@@ -38,6 +38,9 @@ _COPIES = 8
 # Pairs of rows that tell how far apart two rows typically are.
 _PAIRS = 1000
 
+# Coordinates of them that are looked at together.
+_PIECE_ITEMS = 1 << 20
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
@@ -372,11 +375,13 @@ def _typical_gap(cloud: Cloud, seed: int) -> float:
     """The median distance of two rows at random."""
     draw = np.random.default_rng(seed)
     chances = None if cloud.weights is None else cloud.weights / cloud.weights.sum(dtype=np.float64)
-    first, second = (draw.choice(cloud.n, size=_PAIRS, p=chances) for _ in range(2))
-    apart = first != second
-    if not apart.any():
+    pairs = np.stack([draw.choice(cloud.n, size=_PAIRS, p=chances) for _ in range(2)])
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    if not pairs.size:
         return 0.0
     # In a unit in which squares stay in range.
     unit = float(np.abs(cloud.points).max()) or 1.0
-    gaps = cloud.points[first[apart]] / unit - cloud.points[second[apart]] / unit
-    return float(np.median(np.linalg.norm(gaps, axis=1)) * unit)
+    step = max(1, _PIECE_ITEMS // cloud.dim)
+    pieces = (pairs[:, first : first + step] for first in range(0, pairs.shape[1], step))
+    gaps = [np.linalg.norm(cloud.points[i] / unit - cloud.points[j] / unit, axis=1) for i, j in pieces]
+    return float(np.median(np.concatenate(gaps)) * unit)

@@ -20,7 +20,7 @@ from orthoslice.coupling import couple, coupling_bytes
 from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 from orthoslice.explanation import DifferentDirection, Explanation, Feature, MovedPoint
-from orthoslice.frames import column_names, is_frame
+from orthoslice.frames import column_names, is_frame, listed, repeated
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_memory, check_p
 from orthoslice.ready import ReadyCloud, as_given, with_masses
@@ -183,8 +183,8 @@ def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
     if of_frame is not None:
         raise ValueError("`names` must be None beside a data frame, whose columns are the names.")
     named: list[Hashable] = list(names)
-    if len(set(named)) < len(named):
-        raise ValueError(f"`names` must differ from each other; got {named!r}.")
+    if twice := repeated(named):
+        raise ValueError(f"`names` must differ from each other; got {listed(twice)} twice.")
     return named
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,17 +111,23 @@ def column_names(name: str, value: Any) -> list[Hashable] | None:
     if not is_frame(value):
         return None
     columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
-    if len(set(columns)) < len(columns):
-        twice = [c for c in dict.fromkeys(columns) if columns.count(c) > 1]
+    if twice := repeated(columns):
         raise ValueError(f"`{name}` must have a name of its own for each column; got {listed(twice)} twice.")
     return columns
+
+
+def repeated(names: Sequence[Hashable]) -> list[Hashable]:
+    """Those that occur more than once."""
+    if len(set(names)) == len(names):
+        return []
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def check_same_names(
     x_columns: list[Hashable], y_columns: list[Hashable], names: tuple[str, str] = ("x", "y")
 ) -> None:
     """Raise unless frames of these names have the same columns, in any order."""
-    only = [_without(x_columns, y_columns), _without(y_columns, x_columns)]
+    only = [without(x_columns, y_columns), without(y_columns, x_columns)]
     if any(only):
         found = " and ".join(f"only `{n}` has {listed(o)}" for n, o in zip(names, only, strict=True) if o)
         raise ValueError(
@@ -129,7 +136,8 @@ def check_same_names(
         )
 
 
-def _without(columns: list[Hashable], others: list[Hashable]) -> list[Hashable]:
+def without(columns: Sequence[Hashable], others: Iterable[Hashable]) -> list[Hashable]:
+    """The columns that are none of the others."""
     there = set(others)
     return [c for c in columns if c not in there]
 

@@ -26,7 +26,7 @@ from orthoslice.blocks import Run
 from orthoslice.cloud import Cloud
 from orthoslice.control import NAMED_CONTROLS, Control
 from orthoslice.directions import NAMED, OWN, Given, Sampler
-from orthoslice.directions.base import DenseDirections, check_count
+from orthoslice.directions.base import DenseDirections, check_count, dense_rows
 from orthoslice.inputs import as_array, as_floating, check_same_library, common_dtype, on_host
 from orthoslice.threads import default_workers
 
@@ -128,10 +128,9 @@ def _look_at_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> No
     blocks = _LOOKED_AT if several else 1
     stream = Stream.from_seed(0, np.zeros(1))
     drawn = sampler.blocks(stream, np.arange(blocks, dtype=np.int32), rows, dim, np.dtype(np.float64))
-    if isinstance(drawn, DenseDirections):
-        theta = to_numpy(drawn.theta)
-    else:
-        theta = drawn.project(np.eye(dim), slice(0, blocks * rows))
+    theta = to_numpy(
+        drawn.theta if isinstance(drawn, DenseDirections) else dense_rows(drawn, slice(0, blocks * rows))
+    )
     if theta.shape != (blocks * rows, dim):
         raise ValueError(
             f"`draw` of {sampler!r} must give {rows} rows of dim {dim} for each of {blocks} keys, so shape "

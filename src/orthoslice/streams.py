@@ -23,7 +23,7 @@ from orthoslice.cloud import Cloud
 from orthoslice.conditioning import rescaled
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Given, Sampler
-from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, check_count
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, check_count, dense_rows
 from orthoslice.frames import check_same_names, column_names, listed
 from orthoslice.inputs import as_array, check_points, exact_floating, on_host
 from orthoslice.options import check_directions, check_n_directions, check_p, is_real
@@ -259,7 +259,8 @@ class Stream:
         exact_floating("points", table)
         if columns is not None and known is not None and columns != known:
             check_same_names(known, columns, ("earlier", "points"))
-            table = table[:, [columns.index(column) for column in known]]
+            place = {column: k for k, column in enumerate(columns)}
+            table = table[:, [place[column] for column in known]]
         if table.shape != (len(table), self.dim):
             if table.ndim == 1:
                 # The words for that are elsewhere.
@@ -369,7 +370,7 @@ def _drawn(
         directions = draw_lines(blocks, True)
         if not isinstance(directions, DenseDirections):
             # Fast transforms round a point by how many others there are: their rows, one by one, do not.
-            theta = directions.project(np.eye(dim), rows)
+            theta = dense_rows(directions, rows)
             rows, directions = slice(0, len(theta)), SteadyDirections(theta)
         drawn.append((first, rows, directions))
     return drawn

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -44,6 +45,9 @@ _ENOUGH_CHANGES = 128
 
 # Random pairs that stand for all, where there is no formula for their mean cost.
 _PAIRS = 1 << 12
+
+# Coordinates that are looked at together.
+_PIECE_ITEMS = 1 << 22
 
 # The relative variance of the mean, were all the cost along one line, from which on intervals were found to
 # miss; and the squared coefficient of variation of one-dimensional distances from which on some stand out.
@@ -177,9 +181,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
 
 def _typical_distance(cloud: Cloud) -> Table:
     """The median distance of two different points of a cloud, `(...)`; 0 where there are none."""
-    rng = np.random.default_rng(0)
-    ends = [_random_points(cloud, rng) for _ in range(2)]
-    lengths = np.linalg.norm(ends[0] - ends[1], axis=-1)
+    lengths = _random_lengths(cloud, cloud)
     lengths[lengths == 0] = np.nan
     with warnings.catch_warnings():
         # A cloud of equal points.
@@ -218,9 +220,7 @@ def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
     if p == 2:
         spread = sum(_moments(c)[1] for c in (x, y))
         return np.broadcast_to(mean_gap(x, y) ** 2 + spread, batch)
-    rng = np.random.default_rng(0)
-    ends = [_random_points(c, rng) for c in (x, y)]
-    costs = np.linalg.norm(ends[0] - ends[1], axis=-1) ** p
+    costs = _random_lengths(x, y) ** p
     return np.broadcast_to(costs.mean(axis=-1), batch)
 
 
@@ -232,27 +232,42 @@ def _moments(cloud: Cloud) -> tuple[Table, Table]:
     points, weights = read_by_rows(cloud.points), _weights(cloud)
     origin = points[..., :1, :].astype(np.float64)
     total, square = np.zeros(()), np.zeros(())
-    for first in range(0, cloud.n, _PAIRS):
-        rows = slice(first, first + _PAIRS)
+    for rows in _pieces(cloud.n, points.size // cloud.n):
         part, share = points[..., rows, :] - origin, weights[..., rows]
         total = total + (share[..., None] * part).sum(axis=-2)
         square = square + (share * (part * part).sum(axis=-1)).sum(axis=-1)
     return origin[..., 0, :] + total, square - (total * total).sum(axis=-1)
 
 
-def _random_points(cloud: Cloud, rng: np.random.Generator) -> Table:
-    """Points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
+def _random_lengths(x: Cloud, y: Cloud) -> Table:
+    """Distances `(..., pairs)` of points drawn independently from both clouds, a few at a time."""
+    rng = np.random.default_rng(0)
+    ends = [_random_points(cloud, rng) for cloud in (x, y)]
+    pieces = _pieces(_PAIRS, x.dim * math.prod(shared_batch(x, y)))
+    return np.concatenate([np.linalg.norm(ends[0](k) - ends[1](k), axis=-1) for k in pieces], axis=-1)
+
+
+def _pieces(n: int, items: int) -> Iterator[slice]:
+    """All of `n` rows of so many numbers, as many at a time as take little memory."""
+    step = max(1, min(_PAIRS, _PIECE_ITEMS // max(1, items)))
+    return (slice(first, min(n, first + step)) for first in range(0, n, step))
+
+
+def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], Table]:
+    """Some of the points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
     places = _drawn_places(cloud, rng)
     if isinstance(cloud, DistantCloud):
         assert cloud.seen is not None
-        return np.asarray(cloud.seen.drawn[places.tobytes()], dtype=np.float64)
+        drawn = cloud.seen.drawn[places.tobytes()]
+        return lambda some: np.asarray(drawn[..., some, :], dtype=np.float64)
     points = read_by_rows(cloud.points)
     if cloud.weights is None:
-        return np.asarray(points[..., places, :], dtype=np.float64)
+        return lambda some: np.asarray(points[..., places[some], :], dtype=np.float64)
     ends = np.cumsum(_weights(cloud), axis=-1).reshape(-1, cloud.n)
     # Below the end of a point and not below that of the one before it: points without weight have no place.
     index = np.stack([np.searchsorted(row, places * row[-1], side="right") for row in ends])
-    return np.asarray(gather_points(points, index.reshape(*cloud.batch, _PAIRS)), dtype=np.float64)
+    index = index.reshape(*cloud.batch, _PAIRS)
+    return lambda some: np.asarray(gather_points(points, index[..., some]), dtype=np.float64)
 
 
 def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from orthoslice.cli.mapped import watch_mapped
-from orthoslice.cli.sources import FileError, Source, first_line, guarded, need, piece_rows, split
+from orthoslice.cli.rows import check_disk
+from orthoslice.cli.sources import (
+    FileError,
+    Numbered,
+    Source,
+    check_quarter,
+    check_width,
+    first_line,
+    guarded,
+    is_all,
+    need,
+    piece_rows,
+    split,
+)
 from orthoslice.frames import listed
 from orthoslice.labels import Table
+
+# Bytes of a chunk that is read whatever the memory.
+_SMALL_CHUNK = 1 << 22
 
 
 def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -43,14 +60,13 @@ def open_archive(name: str, path: Path, key: str | None, memory: int) -> Source:
     with zipfile.ZipFile(path) as archive:
         arrays = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
         key = _choose_key(name, key, list(arrays))
-        with archive.open(arrays[key]) as member:
-            size = _declared_bytes(member)
-        size = max(size, arrays[key].file_size)
-    if size > memory // 4:
-        raise FileError(
-            f"{name}: {key!r} takes {size:,} bytes when unpacked, more than a quarter of --memory. Raise "
-            "--memory, or save it as .npy, which is read in pieces."
-        )
+        size = arrays[key].file_size
+        if size <= memory // 4:
+            with archive.open(arrays[key]) as member:
+                size = max(size, _declared_bytes(member))
+    check_quarter(
+        name, repr(key), size, memory, "save it as .npy, which is read in pieces", how=" when unpacked"
+    )
     with np.load(path, allow_pickle=False) as loaded:
         try:
             return _of_array(name, loaded[key], memory)
@@ -89,7 +105,7 @@ def _of_array(name: str, array: Table, memory: int) -> Source:
         array = array[:, None]
     if array.ndim != 2:
         raise FileError(f"{name}: must be a table of rows and columns; got an array of shape {array.shape}.")
-    columns = [f"x{k}" for k in range(array.shape[1])]
+    columns = Numbered("x", array.shape[1])
     return Source(name, columns, _array_pieces(name, array, memory), named=False, whole=array)
 
 
@@ -98,7 +114,7 @@ def _array_pieces(name: str, array: Any, memory: int) -> Callable[[list[int]], I
     step = piece_rows(memory, array.shape[1])
 
     def pieces(columns: list[int]) -> Iterator[Table]:
-        everything = columns == list(range(array.shape[1]))
+        everything = is_all(columns, array.shape[1])
         for first in range(0, array.shape[0], step):
             rows = array[first : first + step]
             rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
@@ -139,8 +155,8 @@ def _of_records(name: str, array: Table, memory: int) -> Source:
 
 
 def open_h5ad(name: str, path: Path, key: str | None, memory: int) -> Source:
-    anndata = need("anndata", "cells", "Reading .h5ad files")
-    return _of_cells(name, anndata.read_h5ad(path, backed="r"), key, memory)
+    need("anndata", "cells", "Reading .h5ad files")
+    return _of_cells(name, need("h5py", "cells", "Reading .h5ad files").File(path, "r"), key, memory)
 
 
 def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -151,42 +167,83 @@ def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
     if hasattr(found, "shape"):
         return _of_lazy(name, found, memory)
     if found.attrs.get("encoding-type") == "anndata":
-        return _of_cells(name, need("anndata", "cells", "Reading cells").io.read_zarr(path), key, memory)
+        need("anndata", "cells", "Reading cells")
+        return _of_cells(name, found, key, memory)
     arrays = dict(found.arrays())
     return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))], memory)
 
 
-def _of_lazy(name: str, array: Any, memory: int) -> Source:
+def _of_lazy(name: str, array: Any, memory: int, columns: Sequence[str] | None = None) -> Source:
     """An array of which rows are read when they are asked for."""
     if array.ndim != 2 or np.dtype(array.dtype).kind not in "biuf":
         raise FileError(
             f"{name}: must be a table of real numbers; got an array of shape {tuple(array.shape)} and type "
             f"{array.dtype}."
         )
-    columns = [f"x{k}" for k in range(array.shape[1])]
-    return Source(name, columns, _array_pieces(name, array, memory), named=False)
+    # What was never written takes no room in the file, and all of it here.
+    if 8 * math.prod(array.shape) > memory // 4:
+        check_disk(name, 8 * math.prod(array.shape))
+    if array.chunks is not None:
+        size = math.prod(array.chunks) * array.dtype.itemsize
+        if size > _SMALL_CHUNK:
+            check_quarter(name, "a chunk of it", size, memory, "write it in smaller chunks")
+    pieces = _array_pieces(name, array, memory)
+    if columns is None:
+        return Source(name, Numbered("x", array.shape[1]), pieces, named=False)
+    return Source(name, columns, pieces)
 
 
 def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
-    """The matrix of cells, or an embedding or a layer by its key."""
-    if key is None:
-        matrix, columns = cells.X, [str(c) for c in cells.var_names]
-        if matrix is None:
-            raise FileError(f"{name}: has no matrix X; choose one of {listed(list(cells.obsm))} as FILE::KEY.")
-    elif key in cells.obsm:
-        matrix = np.asarray(cells.obsm[key])
-        columns = [f"{key}-{k}" for k in range(matrix.shape[1])]
-    elif key in cells.layers:
-        matrix, columns = cells.layers[key], [str(c) for c in cells.var_names]
+    """The matrix of cells, or an embedding or a layer by its key; nothing else of the file is read."""
+    embeddings, layers = (list(cells[part]) if part in cells else [] for part in ("obsm", "layers"))
+    if key is not None and key not in (*embeddings, *layers):
+        raise FileError(f"{name}: holds {listed([*embeddings, *layers])}; got {key!r}.")
+    if key is None and "X" not in cells:
+        raise FileError(f"{name}: has no matrix X; choose one of {listed(embeddings)} as FILE::KEY.")
+    matrix = cells["X"] if key is None else cells["obsm" if key in embeddings else "layers"][key]
+    if not hasattr(matrix, "shape"):
+        matrix = _loaded_matrix(name, matrix, memory)
+    n_columns = matrix.shape[1] if len(matrix.shape) == 2 else 0
+    if key in embeddings:
+        columns: Sequence[str] = Numbered(f"{key}-", n_columns)
     else:
-        raise FileError(f"{name}: holds {listed([*cells.obsm, *cells.layers])}; got {key!r}.")
-    if hasattr(matrix, "to_memory"):
-        # A sparse matrix in its file: loaded as such, and made dense a piece at a time.
-        size = sum(matrix.group[part].nbytes for part in ("data", "indices", "indptr"))
-        if size > memory // 4:
-            raise FileError(
-                f"{name}: its sparse matrix takes {size:,} bytes, more than a quarter of --memory. Raise "
-                "--memory, or choose an embedding as FILE::KEY."
-            )
-        matrix = matrix.to_memory()
+        check_width(name, n_columns, memory, "choose an embedding as FILE::KEY")
+        columns = _names_of(name, cells["var"], n_columns, memory)
+    if hasattr(matrix, "chunks"):
+        return _of_lazy(name, matrix, memory, columns)
     return Source(name, columns, _array_pieces(name, matrix, memory))
+
+
+def _loaded_matrix(name: str, group: Any, memory: int) -> Any:
+    """A sparse matrix, which is made dense a piece at a time, or a data frame as an array."""
+    remedy = "choose an embedding as FILE::KEY"
+    check_quarter(name, "its sparse matrix", _stored_bytes(group), memory, remedy)
+    found = need("anndata", "cells", "Reading cells").io.read_elem(group)
+    if not hasattr(found, "toarray"):
+        return np.asarray(found)
+    # Places outside of the matrix would be written to without a word.
+    found.check_format(full_check=True)
+    return found
+
+
+def _stored_bytes(element: Any) -> int:
+    """What an array, or all arrays of a group, take in memory."""
+    if hasattr(element, "shape"):
+        return int(math.prod(element.shape) * element.dtype.itemsize)
+    return sum(_stored_bytes(element[part]) for part in element)
+
+
+def _names_of(name: str, var: Any, count: int, memory: int) -> list[str]:
+    """The names of the columns of cells."""
+    index = var if hasattr(var, "shape") else var[var.attrs["_index"]]
+    check_quarter(
+        name, "the names of columns", _stored_bytes(index), memory, "choose an embedding as FILE::KEY"
+    )
+    found = need("anndata", "cells", "Reading cells").io.read_elem(index)
+    if getattr(found.dtype, "names", None):
+        # Records, as files had before anndata 0.7: the names come first.
+        found = found[found.dtype.names[0]]
+    names = [c.decode() if isinstance(c, bytes) else str(c) for c in found]
+    if len(names) != count:
+        raise FileError(f"{name}: must have a name for each of {count:,} columns; got {len(names):,}.")
+    return names

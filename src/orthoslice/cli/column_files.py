@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import io
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from orthoslice.cli.mapped import watch_mapped
-from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, shown_name
+from orthoslice.cli.sources import FileError, Source, check_width, guarded, need, piece_rows, shown_name
 from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
@@ -23,6 +25,8 @@ _BLOCK_BYTES = 1 << 20
 
 # An integer that float64 may not hold, and that Python reads in a moment.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
+# What a column of text takes in a reader of Arrow's, which has tables of all words for a missing value.
+_COLUMN_BYTES = 1 << 14
 
 
 def open_csv(name: str, path: Path, key: str | None, memory: int) -> Source:
@@ -76,6 +80,7 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     if delimiter == "," and b"," not in line:
         delimiter = ";" if b";" in line else "\t" if b"\t" in line else ","
     cells = line.split(delimiter.encode())
+    check_width(name, len(cells), memory, "make a file of fewer columns", column_bytes=_COLUMN_BYTES)
     bare = all(_is_number(cell) for cell in cells)
     # Rows further on may be longer than the first.
     block_bytes = _BLOCK_BYTES if len(start) <= _BLOCK_BYTES else 2 * len(start)
@@ -91,6 +96,7 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
     types = {f.name: f.type if pa.types.is_boolean(f.type) else pa.float64() for f in block.schema}
 
     def batches(wanted: list[str]) -> Iterator[Any]:
+        _release()
         numbers = [c for c in wanted if types[c] == pa.float64()]
         large = np.zeros(len(numbers), dtype=bool)
 
@@ -206,12 +212,19 @@ def _of_arrow(
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)
                 yield np.column_stack([_arrow_column(part.column(theirs[k])) for k in chosen])
-        # Arrow keeps what it had for the next time; others need it now.
-        arrow.default_memory_pool().release_unused()
+        _release()
 
     return Source(
         name, columns, lambda chosen: guarded(name, "a table", pieces(chosen)), skipped, named=names is None
     )
+
+
+def _release() -> None:
+    """Give back what Arrow and the C library keep for the next time: others need it now."""
+    importlib.import_module("pyarrow").default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        # Arrow's threads have heaps of their own: every reader of text would leave its converters in another.
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
 
 def _arrow_column(column: Any) -> Table:

@@ -18,13 +18,16 @@ from orthoslice.cli.rows import Rows
 from orthoslice.cli.sources import (
     STANDARD_INPUT,
     FileError,
+    Numbered,
     Source,
+    check_width,
+    is_all,
     piece_rows,
     reading,
     shown_name,
     split,
 )
-from orthoslice.frames import listed
+from orthoslice.frames import listed, repeated, without
 from orthoslice.labels import Table
 from orthoslice.scaling import fit_scaling
 
@@ -120,10 +123,11 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
 
 
 def _match_columns(sources: list[Source], choice: Choice, say: Callable[[str], None]) -> list[list[str]]:
-    """The columns of every file, in one order."""
+    """The columns of every file, in one order; none are listed before it is known that memory holds them."""
     for source in sources:
-        twice = [c for c in dict.fromkeys(source.columns) if source.columns.count(c) > 1]
-        if twice:
+        if choice.columns is None:
+            check_width(source.name, len(source.columns), choice.memory)
+        if source.named and (twice := repeated(source.columns)):
             raise FileError(
                 f"{shown_name(source.name)}: every column needs a name of its own; {listed(twice)} twice."
             )
@@ -151,7 +155,8 @@ def _match_columns(sources: list[Source], choice: Choice, say: Callable[[str], N
 
 def _check_there(source: Source, columns: list[str], option: str) -> None:
     shown = shown_name(source.name)
-    missing = [c for c in columns if c not in source.columns]
+    there = source.columns if isinstance(source.columns, Numbered) else set(source.columns)
+    missing = [c for c in columns if c not in there]
     if missing:
         raise FileError(f"{shown}: {option} names {listed(missing)}; it has {listed(source.columns)}.")
     for column in columns:
@@ -165,7 +170,7 @@ def _check_agree(sources: list[Source], kept: list[list[str]]) -> None:
     for source, others in zip(sources[1:], kept[1:], strict=True):
         a, b = shown_name(first.name), shown_name(source.name)
         if first.named and source.named:
-            only = [[c for c in p if c not in q] for p, q in ((columns, others), (others, columns))]
+            only = [without(columns, others), without(others, columns)]
             if any(only):
                 told = " and ".join(f"only {n} has {listed(o)}" for n, o in zip((a, b), only, strict=True) if o)
                 raise FileError(f"The files must have the same columns; {told}. Choose some with --columns.")
@@ -187,10 +192,9 @@ def _gather(
 ) -> Loaded:
     """The rows of a file: where it lies if nothing has to be changed, or else in memory or put aside."""
     wanted = columns if choice.weights is None else [*columns, choice.weights]
-    place = {column: k for k, column in enumerate(source.columns)}
-    order = [place[column] for column in wanted]
+    order = _places(source, wanted)
     whole = source.whole
-    is_fit = whole is not None and whole.dtype == dtype and order == list(range(whole.shape[1])) and len(whole)
+    is_fit = whole is not None and whole.dtype == dtype and is_all(order, whole.shape[1]) and len(whole)
     if is_fit and all(_is_finite(piece) for piece in source.pieces(order)):
         assert whole is not None
         return Loaded(source.name, columns, whole, None)
@@ -212,6 +216,13 @@ def _gather(
         _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
         points = rows.whole(len(columns))
     return Loaded(source.name, columns, points, _normalised(source, choice.weights, weights))
+
+
+def _places(source: Source, columns: list[str]) -> list[int]:
+    if isinstance(source.columns, Numbered):
+        return [source.columns.index(column) for column in columns]
+    place = {column: k for k, column in enumerate(source.columns)}
+    return [place[column] for column in columns]
 
 
 def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) -> Any:

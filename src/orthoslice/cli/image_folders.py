@@ -9,10 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.cli.sources import FileError, Source, guarded, need, piece_rows, reading
+from orthoslice.cli.sources import (
+    FileError,
+    Source,
+    check_quarter,
+    check_width,
+    guarded,
+    need,
+    piece_rows,
+    reading,
+)
 from orthoslice.labels import Table
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+# What a pixel takes while an image is decoded, and brought to another mode.
+_PIXEL_BYTES = 8
 
 
 def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory: int) -> Source:
@@ -20,7 +32,7 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory:
     if not files:
         raise FileError(f"{name}: is a folder without images ({', '.join(_IMAGES)}).")
     pil = need("PIL.Image", "data", "Reading images")
-    looks = [_look(pil, file) for file in files]
+    looks = [_look(pil, file, memory) for file in files]
     size = resize or looks[0].size
     for file, look in zip(files, looks, strict=True):
         if resize is None and look.size != size:
@@ -35,6 +47,7 @@ def open_images(name: str, folder: Path, resize: tuple[int, int] | None, memory:
             )
     grey = all(look.is_deep or look.mode in ("1", "L", "LA") for look in looks)
     channels = [""] if grey else [" red", " green", " blue"]
+    check_width(name, size[0] * size[1] * len(channels), memory, "pass a smaller --resize WIDTHxHEIGHT")
     columns = [f"pixel {r},{c}{k}" for r in range(size[1]) for c in range(size[0]) for k in channels]
     step = piece_rows(memory, len(columns))
 
@@ -68,7 +81,8 @@ class _Look(NamedTuple):
         return self.mode.startswith("I") or self.mode == "F"
 
 
-def _look(pil: Any, file: Path) -> _Look:
+def _look(pil: Any, file: Path, memory: int) -> _Look:
+    """What the header of an image says, if the image fits in memory."""
     with reading(str(file), "an image"):
         if not stat.S_ISREG(file.stat().st_mode):
             raise FileError(f"{file}: must be a plain file, as images are.")
@@ -77,6 +91,9 @@ def _look(pil: Any, file: Path) -> _Look:
                 raise FileError(
                     f"{file}: is larger than {pil.MAX_IMAGE_PIXELS:,} pixels; make it smaller first."
                 )
+            what = f"an image of {image.width}x{image.height} pixels"
+            taken = _PIXEL_BYTES * image.width * image.height
+            check_quarter(str(file), what, taken, memory, "make it smaller first")
             is_clear = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
             return _Look(image.size, image.mode, is_clear, getattr(image, "n_frames", 1) > 1)
 

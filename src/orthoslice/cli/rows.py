@@ -15,6 +15,16 @@ from orthoslice.labels import Table
 _SPARE_BYTES = 1 << 28
 
 
+def check_disk(name: str, size: int) -> None:
+    """Raise where there is no room for so many bytes of rows on the disk."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < size + _SPARE_BYTES:
+        raise FileError(
+            f"{name}: its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} "
+            "bytes are left. Choose --columns, raise --memory, or set TMPDIR to another disk."
+        )
+
+
 class Rows:
     """Rows that come in pieces: kept in memory as far as a budget goes, and then in a file that nobody sees."""
 
@@ -47,12 +57,7 @@ class Rows:
 
     def _write(self, piece: Table) -> None:
         assert self.file is not None
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if free < piece.nbytes + _SPARE_BYTES:
-            raise FileError(
-                f"{self.name}: its rows must fit in --memory or in {tempfile.gettempdir()}, where {free:,} "
-                "bytes are left. Choose --columns, raise --memory, or set TMPDIR to another disk."
-            )
+        check_disk(self.name, piece.nbytes)
         piece.tofile(self.file)
 
     def whole(self, n_columns: int) -> Table:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from orthoslice.labels import Table
 
 # Numbers of a piece at most, 32 MB of them, and the part of the memory that it may take.
 _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
+
+# What a column takes while it is worked on, whatever the rows: its part of a block of directions, its name and
+# words. Fewer columns than these are always taken.
+_COLUMN_BYTES, _FEW_COLUMNS = 1 << 13, 1 << 11
 
 STANDARD_INPUT = "-"
 
@@ -26,12 +30,48 @@ class MissingExtra(ImportError):
     """A library that reads such files is not installed."""
 
 
+class Numbered(Sequence[str]):
+    """Names such as x0, x1, ..., made when they are asked for: a tiny file may say that it has a billion.
+
+    Examples
+    --------
+    >>> names = Numbered("x", 10**9)
+    >>> names[5], names.index("x7"), "x07" in names
+    ('x5', 7, False)
+    """
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self.prefix, self.numbers = prefix, range(count)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [f"{self.prefix}{k}" for k in self.numbers[place]]
+        return f"{self.prefix}{self.numbers[place]}"
+
+    def __contains__(self, name: object) -> bool:
+        number = str(name).removeprefix(self.prefix)
+        known = number.isdecimal() and len(number) < 20 and int(number) in self.numbers
+        return known and self[int(number)] == name
+
+    def index(self, name: str, *_: int) -> int:
+        if name not in self:
+            raise ValueError(f"{name!r} is none of these names.")
+        return int(name.removeprefix(self.prefix))
+
+
 @dataclass(frozen=True)
 class Source:
     """A file that was opened."""
 
     name: str
-    columns: list[str]
+    columns: Sequence[str]
     pieces: Callable[[list[int]], Iterator[Table]]
     """All rows of some columns, a few rows at a time, in floating point, missing values as NaN.
 
@@ -75,9 +115,35 @@ def reading(name: str, what: str) -> Iterator[None]:
         raise FileError(f"{shown}: cannot be read as {what}: {first_line(error)}") from error
 
 
+def is_all(columns: Sequence[int], n_columns: int) -> bool:
+    """Whether these are all columns, in their order."""
+    return len(columns) == n_columns and columns == list(range(n_columns))
+
+
 def piece_rows(memory: int, n_columns: int) -> int:
     """How many rows to take at a time: several copies of them are in use at once."""
     return max(1, min(_MOST_ITEMS, memory // (8 * _MEMORY_PART)) // max(1, n_columns))
+
+
+def check_width(
+    name: str, n_columns: int, memory: int, remedy: str = "choose --columns", column_bytes: int = _COLUMN_BYTES
+) -> None:
+    """Raise where so many columns are too many for the memory, before anything is made of them."""
+    size = column_bytes * n_columns
+    if n_columns > _FEW_COLUMNS and size > memory:
+        raise FileError(
+            f"{shown_name(name)}: to work on {n_columns:,} columns takes about {size:,} bytes, more than "
+            f"--memory ({memory:,}). Raise --memory, or {remedy}."
+        )
+
+
+def check_quarter(name: str, what: str, size: int, memory: int, remedy: str, how: str = "") -> None:
+    """Raise where something that is needed at once takes more than a quarter of the memory."""
+    if size > memory // 4:
+        raise FileError(
+            f"{shown_name(name)}: {what} takes {size:,} bytes{how}, more than a quarter of --memory "
+            f"({memory:,}). Raise --memory, or {remedy}."
+        )
 
 
 def shown_name(name: str) -> str:

@@ -112,6 +112,20 @@ def _steady_product(theta: Array, points: Array) -> Array:
     return total
 
 
+# Numbers of the identity matrix that is projected at a time where rows are formed.
+_PIECE_ITEMS = 1 << 22
+
+
+def dense_rows(directions: Directions, rows: slice) -> Array:
+    """Some rows of directions in host memory, `(slices, dim)`, without a matrix `(dim, dim)` in between."""
+    if isinstance(directions, DenseDirections):
+        return take_rows(directions.theta, rows)
+    dim = directions.dim
+    step = max(1, _PIECE_ITEMS // dim)
+    axes = (np.eye(min(step, dim - first), dim, first) for first in range(0, dim, step))
+    return np.concatenate([directions.project(some, rows) for some in axes], axis=1)
+
+
 def take_rows(array: Array, rows: Any) -> Array:
     """Rows by slice (a view) or by an array of indices (which may be traced)."""
     return array[rows, ...] if isinstance(rows, slice) else namespace(array).take(array, rows, axis=0)
@@ -233,7 +247,7 @@ class Sampler(abc.ABC):
 
     def _unit_rows(self, stream: Stream, blocks: Array, rows: int, dim: int) -> Array:
         drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
-        theta = drawn.project(np.eye(dim), slice(0, len(blocks) * rows))
+        theta = np.array(dense_rows(drawn, slice(0, len(blocks) * rows)))
         norm = np.linalg.norm(theta, axis=1, keepdims=True)
         # A row of a padded space may miss the user's altogether; it then says nothing of any direction.
         theta[norm[:, 0] == 0, 0] = 1
