@@ -1,19 +1,20 @@
 """The command `orthoslice`, which is `python -m orthoslice` too."""
 
-import atexit
-import contextlib
+# No more than this: Ctrl-C is heard from the first line of `main` on.
 import os
 import signal
 import sys
-from typing import Any, NoReturn
-
-from orthoslice.stopping import EXIT_INTERRUPTED, interrupts, quietly_unraisable
 
 
 def main() -> None:
     """Run the command line: Ctrl-C ends it without a traceback from here to the last moment of the process."""
     # What shells start in the background ignores Ctrl-C, and goes on ignoring it.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if hears:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from orthoslice.stopping import interrupts, quietly_unraisable
+
+    if hears:
         signal.signal(signal.SIGINT, interrupts)
         sys.unraisablehook = quietly_unraisable
     if sys.stderr is None:
@@ -32,7 +33,7 @@ def main() -> None:
             # Help can meet a full disk too.
             sys.stdout.flush()
     except SystemExit as leaving:
-        _leave(leaving.code)
+        _leave(int(leaving.code or 0))
     except BrokenPipeError:
         # Who was to read it has gone.
         _leave(1)
@@ -40,11 +41,16 @@ def main() -> None:
         _leave(tell_error(error))
 
 
-def _leave(code: Any) -> NoReturn:
+def _leave(code: int) -> None:
     """End the process, and do not wait for Python to take itself apart: Ctrl-C would kill it there.
 
     After Ctrl-C there is nothing to wait for at all, as for threads that work on what was wanted before.
     """
+    import atexit
+    import contextlib
+
+    from orthoslice.stopping import EXIT_INTERRUPTED
+
     if code != EXIT_INTERRUPTED:
         atexit._run_exitfuncs()
     with contextlib.suppress(OSError):

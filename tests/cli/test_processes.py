@@ -70,6 +70,7 @@ def read(*_):
 running.read_tables = read
 """
 PLACES = {
+    "first moment": AT_IMPORT.format(module="orthoslice.stopping"),
     "typer": AT_IMPORT.format(module="typer"),
     "numpy": AT_IMPORT.format(module="numpy"),
     "numba": AT_IMPORT.format(module="numba"),
@@ -150,6 +151,9 @@ def test_closed_streams(process):
     silent = process(START, "bounds", "a.csv", "b.csv", preexec_fn=lambda: os.close(2), **kept)
     assert silent.returncode == 0
     assert json.loads(silent.stdout)["command"] == "bounds"
+    nothing = process(START, "bounds", "-", "b.csv", preexec_fn=lambda: os.close(0))
+    assert nothing.returncode == 2
+    assert nothing.stderr == "Error: Standard input must be open to be read (-); it is closed.\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")

@@ -104,6 +104,8 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
     `FILE::KEY` is an array inside a file. Whatever is wrong with a file is a :class:`FileError` of one line.
     """
     if name == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise FileError("Standard input must be open to be read (-); it is closed.")
         with reading(name, "CSV"):
             return open_stream(name, sys.stdin.buffer, memory)
     path, key = split(name)
