@@ -1,4 +1,4 @@
-"""What the tests set before anything is imported. Modules whose examples need a missing library are left out."""
+"""Set before anything is imported. Modules whose examples need a missing library are not collected."""
 
 import os
 from importlib.util import find_spec
