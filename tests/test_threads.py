@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -340,3 +341,62 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache / "below")},
     )
     assert float(done.stdout) > 0
+
+
+KERNELS = """
+import sys
+from orthoslice.kernels.numba._compile import compiled
+
+@compiled
+def inner(value):
+    return value + 1
+
+@compiled
+def outer(value):
+    return 2 * inner(value)
+
+if sys.argv[1:]:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+print(outer(2), sum(outer.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def run_kernels(tmp_path: Path) -> Callable[..., str]:
+    """Runs kernels in another process; says what they found, and how many came from `tmp_path / "cache"`."""
+    pytest.importorskip("numba")
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run(*options: str) -> str:
+        command = [sys.executable, tmp_path / "kernels.py", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["emptied", "cut short", "one bit"])
+def test_a_damaged_cache_is_made_anew(
+    tmp_path: Path, run_kernels: Callable[..., str], kind: str, damage: str
+) -> None:
+    """Indices and machine code: compiled again, and found whole the next time."""
+    assert run_kernels() == "6 0"
+    files = list((tmp_path / "cache").rglob(f"*.{kind}"))
+    assert len(files) == 2
+    for file in files:
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        file.write_bytes({"emptied": b"", "cut short": whole[:middle], "one bit": changed}[damage])
+    assert [run_kernels(), run_kernels()] == ["6 0", "6 1"]
+
+
+def test_a_disk_without_room(tmp_path: Path, run_kernels: Callable[..., str]) -> None:
+    """Computed without a cache; what was half written is not left behind."""
+    pytest.importorskip("resource")
+    for _ in range(2):
+        assert run_kernels("100") == "6 0"
+    assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
