@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from threadpoolctl import threadpool_info
 
 import orthoslice as osl
 from orthoslice import kernels, threads
+from orthoslice.arrays.operations import Operation
 
 
 @pytest.fixture
@@ -47,6 +50,74 @@ def test_an_error_in_a_worker_reaches_the_caller() -> None:
 
     with pytest.raises(ZeroDivisionError):
         list(threads.ordered_map([fail, fail, fail], workers=2))
+
+
+NESTED = """
+import dataclasses, faulthandler, sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import orthoslice as osl
+from orthoslice.control import Control, KnownMean
+
+faulthandler.dump_traceback_later(60, exit=True)
+x, y = np.random.default_rng(0).normal(size=(2, 3000, 8))
+
+def ask():
+    return float(osl.sliced_wasserstein(x, y, rng=0, workers=4, control=None).value)
+
+@dataclasses.dataclass(frozen=True)
+class Asking(Control):
+    way: str
+
+    def evaluate(self, x, y, p, directions, rows):
+        with ThreadPoolExecutor(1) as own:
+            value = ask() if self.way == "itself" else own.submit(ask).result()
+        return value * directions.project(x.points[:1], rows)[:, 0]
+
+    def mean(self, x, y, p):
+        return KnownMean(np.asarray(0.0))
+
+alone, shared = (
+    osl.sliced_wasserstein(x, y, control=Asking(sys.argv[1]), n_directions=512, rng=0, workers=w).value
+    for w in (1, 4)
+)
+assert np.isclose(alone, shared, rtol=1e-12)
+"""
+
+
+@pytest.mark.parametrize("way", ["itself", "in a thread of its own"])
+def test_a_control_that_calls_the_library(way: str) -> None:
+    """It runs in the pool's threads, and would wait for them to be free."""
+    subprocess.run([sys.executable, "-c", NESTED, way], timeout=120, check=True)
+
+
+def test_work_within_work_within_work() -> None:
+    """More pieces that wait for others than there are threads."""
+
+    def count(depth: int) -> int:
+        return 1 if depth == 0 else sum(threads.ordered_map([lambda: count(depth - 1)] * 3, workers=3))
+
+    assert count(5) == 3**5
+
+
+def test_a_forced_implementation_is_seen_by_those_who_asked_for_it() -> None:
+    """By threads that share the work, and not by other threads."""
+    operation = Operation("thing")
+    for name in ("first", "second"):
+        operation.implementation(name, lambda: None)(lambda name=name: name)
+    together = threading.Barrier(3, timeout=60)
+
+    def answer() -> str:
+        # Three pieces at once: at least two are in threads of the pool.
+        together.wait()
+        return operation()
+
+    with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(3) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_pool", lambda: pool)
+        with operation.using("second"):
+            assert other.submit(operation).result() == "first"
+            assert list(threads.ordered_map([answer] * 3, workers=3)) == ["second"] * 3
+        assert list(threads.ordered_map([answer] * 3, workers=3)) == ["first"] * 3
 
 
 FORK = """
@@ -270,3 +341,62 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache / "below")},
     )
     assert float(done.stdout) > 0
+
+
+KERNELS = """
+import sys
+from orthoslice.kernels.numba._compile import compiled
+
+@compiled
+def inner(value):
+    return value + 1
+
+@compiled
+def outer(value):
+    return 2 * inner(value)
+
+if sys.argv[1:]:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+print(outer(2), sum(outer.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def run_kernels(tmp_path: Path) -> Callable[..., str]:
+    """Runs kernels in another process; says what they found, and how many came from `tmp_path / "cache"`."""
+    pytest.importorskip("numba")
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run(*options: str) -> str:
+        command = [sys.executable, tmp_path / "kernels.py", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["emptied", "cut short", "one bit"])
+def test_a_damaged_cache_is_made_anew(
+    tmp_path: Path, run_kernels: Callable[..., str], kind: str, damage: str
+) -> None:
+    """Indices and machine code: compiled again, and found whole the next time."""
+    assert run_kernels() == "6 0"
+    files = list((tmp_path / "cache").rglob(f"*.{kind}"))
+    assert len(files) == 2
+    for file in files:
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        file.write_bytes({"emptied": b"", "cut short": whole[:middle], "one bit": changed}[damage])
+    assert [run_kernels(), run_kernels()] == ["6 0", "6 1"]
+
+
+def test_a_disk_without_room(tmp_path: Path, run_kernels: Callable[..., str]) -> None:
+    """Computed without a cache; what was half written is not left behind."""
+    pytest.importorskip("resource")
+    for _ in range(2):
+        assert run_kernels("100") == "6 0"
+    assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]

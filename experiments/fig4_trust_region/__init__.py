@@ -8,7 +8,6 @@ again. ``python -m experiments fig4_trust_region`` trains what is left, draws an
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +34,13 @@ def run(config: Config) -> list[dict[str, Any]]:
     """Train what is not trained yet, on every core for a kept run; a row every few rollouts of every run."""
     from experiments.common import require
     from experiments.fig4_trust_region.jobs import WORK, collect_rows, train_all
+    from orthoslice.threads import default_workers
 
     require("rl", "torch", "gymnasium", "stable_baselines3")
     if config.is_kept:
         if train_all(config, WORK, minutes=0):
             require("rl", "mujoco")
-            train_all(config, WORK, n_jobs=len(os.sched_getaffinity(0)))
+            train_all(config, WORK, n_jobs=default_workers())
         return collect_rows(config, WORK)
     with tempfile.TemporaryDirectory() as folder:
         train_all(config, Path(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import os
 import threading
@@ -34,25 +35,32 @@ def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
             yield piece()
         return
     with single_threaded_blas():
-        waiting: deque[Future[T]] = deque()
+        waiting: deque[tuple[Callable[[], T], Future[T]]] = deque()
         for piece in work:
-            waiting.append(_submit(piece))
+            waiting.append((piece, _submit(piece)))
             if len(waiting) >= workers:
-                yield waiting.popleft().result()
+                yield _finish(*waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield _finish(*waiting.popleft())
 
 
 def _submit(piece: Callable[[], T]) -> Future[T]:
-    """Have a worker do the piece; while Python shuts down there are none, and it is done here and now."""
+    """Have a thread of the pool do the piece, with the caller's context; while Python shuts down, none will."""
     try:
-        return _pool().submit(piece)
+        return _pool().submit(functools.partial(contextvars.copy_context().run, piece))
     except RuntimeError as error:
         if "shutdown" not in str(error):
             raise
-    done: Future[T] = Future()
-    done.set_result(piece())
-    return done
+    return Future()
+
+
+def _finish(piece: Callable[[], T], future: Future[T]) -> T:
+    """The piece's result. The caller does a piece that no thread has begun.
+
+    All threads of the pool may wait for this caller: it may run in one of them, by way of a user's control or
+    sampler that calls the library.
+    """
+    return piece() if future.cancel() else future.result()
 
 
 class _BlasUse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -84,12 +85,17 @@ def test_kept_on_disk(cache: Path) -> None:
     np.testing.assert_array_equal(_spread_out(20, 4), first)
     assert file.stat().st_mtime_ns == before
     # It is this file that is read.
-    np.save(file, -first)
+    stored = io.BytesIO()
+    np.save(stored, -first)
+    caching.keep(file.name, stored.getvalue())
     _spread_out.cache_clear()
     np.testing.assert_array_equal(_spread_out(20, 4), -first)
 
 
-@pytest.mark.parametrize("content", ["", "nonsense", "cut short", "another shape", "not unit", "nan", "pickle"])
+DAMAGES = ["", "nonsense", "cut short", "another shape", "not unit", "nan", "pickle", "a sign", "a digit"]
+
+
+@pytest.mark.parametrize("content", DAMAGES)
 def test_broken_files_are_made_anew(cache: Path, content: str) -> None:
     first = _spread_out(20, 4)
     (file,) = cache.iterdir()
@@ -97,6 +103,12 @@ def test_broken_files_are_made_anew(cache: Path, content: str) -> None:
     broken = {"another shape": first[:10], "not unit": 2 * first, "nan": first * np.nan}
     if content in broken:
         np.save(file, broken[content])
+    elif content in ("a sign", "a digit"):
+        # Unit rows still, to rounding.
+        offset, bit = (7, 0x80) if content == "a sign" else (0, 1)
+        changed = bytearray(whole)
+        changed[whole.index(first[7].tobytes()) + offset] ^= bit
+        file.write_bytes(changed)
     elif content == "pickle":
         np.save(file, np.array([first, None], dtype=object), allow_pickle=True)
     else:

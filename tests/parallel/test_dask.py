@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import orthoslice as osl
 from orthoslice.parallel import sweeping
 from orthoslice.parallel.exchange import Cluster, cluster_at_hand
+from orthoslice.parallel.reading import delayed_calls
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -576,6 +577,45 @@ def test_points_that_are_sent_are_worked_on_by_all(
         osl.pairwise([lazy, lazy + 1], method="projected", rng=0, n_directions=12)
     assert [workers for workers, _ in found] == [[2]] * 3
     assert min(size for _, size in found) >= 2 * x.nbytes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_that_is_lost(tmp_path: Path) -> None:
+    """Its scheduler ends while chunks are read."""
+    distributed = pytest.importorskip("distributed")
+
+    def read(begun: Path) -> np.ndarray:
+        begun.touch()
+        time.sleep(1)
+        return np.zeros((10, 3))
+
+    begun = tmp_path / "begun"
+    lazy = da.from_delayed(dask.delayed(read)(begun), (10, 3), dtype=float)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with dask.config.set(scheduler=None), distributed.LocalCluster(**options) as made:
+        scheduler = made.scheduler
+
+        def end() -> None:
+            while not begun.exists():
+                time.sleep(0.01)
+            scheduler.loop.add_callback(scheduler.close)
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        with (
+            distributed.Client(made),
+            pytest.raises(ConnectionError, match=r"The Dask cluster must be there .*scheduler-connection-lost"),
+        ):
+            osl.sliced_wasserstein(lazy, lazy + 1, rng=0)
+        ending.join()
+
+
+def test_calls_share_a_layer_of_the_graph() -> None:
+    """Dask looks for every key in every layer, so their number must not grow with that of the chunks."""
+    chunks = list(da.from_array(np.arange(40.0), chunks=2).to_delayed())
+    calls = delayed_calls([(np.full_like, chunk, k) for k, chunk in enumerate(chunks)])
+    assert {len(call.dask.layers) for call in calls} == {2}
+    np.testing.assert_array_equal(dask.compute(*calls), np.repeat(np.arange(20.0), 2).reshape(20, 2))
 
 
 def _slow_chunk(rows: Any, folder: str, k: int) -> Any:

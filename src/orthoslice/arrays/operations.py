@@ -7,6 +7,7 @@ accepts runs. A kernel adds an implementation; no caller changes. A forced choic
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -49,7 +50,8 @@ class Operation:
     def __init__(self, name: str) -> None:
         self.name = name
         self._implementations: list[Implementation] = []
-        self._forced: str | None = None
+        # Other threads go on as before; threads that work for this one get a copy.
+        self._forced = contextvars.ContextVar[str | None](f"orthoslice_{name}", default=None)
 
     @property
     def names(self) -> list[str]:
@@ -87,13 +89,16 @@ class Operation:
 
     @contextlib.contextmanager
     def using(self, name: str) -> Iterator[None]:
-        """Run this implementation and no other: refused arguments are then an error."""
+        """Run this implementation and no other: refused arguments are then an error.
+
+        It holds for calls by this thread, however many threads share their work, and not for tasks of Dask.
+        """
         self._place(name)
-        self._forced, before = name, self._forced
+        token = self._forced.set(name)
         try:
             yield
         finally:
-            self._forced = before
+            self._forced.reset(token)
 
     def __call__(self, *args: Any) -> Any:
         return self._choose(args).run(*args)
@@ -109,9 +114,9 @@ class Operation:
         return says(*args)
 
     def _choose(self, args: tuple[Any, ...]) -> Implementation:
-        refusals = []
+        refusals, forced = [], self._forced.get()
         for one in self._implementations:
-            if self._forced is not None and one.name != self._forced:
+            if forced is not None and one.name != forced:
                 continue
             reason = one.accepts(*args)
             if reason is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from orthoslice.costs.pieces import order_roughly
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
 from orthoslice.parallel.chunks import LazyCloud
-from orthoslice.parallel.reading import Reading, Table
+from orthoslice.parallel.reading import Reading, Table, compute, delayed_calls
 from orthoslice.passes import draw_lines
 from orthoslice.ready import ReadyCloud
 from orthoslice.threads import single_threaded_blas
@@ -51,11 +53,8 @@ class Cluster(NamedTuple):
 
     def compute(self, *delayed: Any) -> tuple[Any, ...]:
         """Results, from the scheduler in use."""
-        import dask
-
         options = {} if self.client is not None else {"num_workers": self.n_slots}
-        found: tuple[Any, ...] = dask.compute(*delayed, **options)
-        return found
+        return compute(*delayed, **options)
 
     def spread(self, persisted: Any) -> None:
         """Give every worker what one has made: tasks that need it would crowd there.
@@ -96,14 +95,16 @@ def exchange(
     import dask
 
     told = dask.delayed(tuple(lines), pure=False, traverse=False)
-    project = dask.delayed(_project_chunk, pure=False, nout=len(lines))
     finish = dask.delayed(_finish, pure=False)
-    pieces = [[project(chunk, cloud.reading, told, roughly) for chunk in cloud.chunks] for cloud in clouds]
+    calls = [(_project_chunk, chunk, told, c.reading, roughly) for c in clouds for chunk in c.chunks]
+    split = [(operator.getitem, made, k) for made in delayed_calls(calls) for k in range(len(lines))]
+    pieces = iter(delayed_calls(split))
+    table = [[list(itertools.islice(pieces, len(lines))) for _ in cloud.chunks] for cloud in clouds]
     weights = [None if c.weight_chunks is None else list(c.weight_chunks) for c in clouds]
-    return [finish(one, [[piece[k] for piece in own] for own in pieces], weights) for k, one in enumerate(work)]
+    return [finish(one, [[piece[k] for piece in own] for own in table], weights) for k, one in enumerate(work)]
 
 
-def _project_chunk(chunk: Any, reading: Reading, lines: tuple[Lines, ...], roughly: bool) -> tuple[Table, ...]:
+def _project_chunk(chunk: Any, lines: tuple[Lines, ...], reading: Reading, roughly: bool) -> tuple[Table, ...]:
     with single_threaded_blas():
         points = reading.points(chunk)
         pieces = tuple(np.ascontiguousarray(one.project(points)) for one in lines)

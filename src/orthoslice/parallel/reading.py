@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+import itertools
+import uuid
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,12 +51,48 @@ def weights_of(name: str, chunk: Any) -> Table:
     return table.astype(np.float64)
 
 
+def delayed_calls(calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Delayed results of calls `(function, *arguments)`, of which the first arguments may be delayed.
+
+    All are in one layer of Dask's graph: Dask looks for every key in every layer, and a layer for every call
+    would take time that grows with the square of the number of chunks.
+    """
+    from dask.delayed import Delayed
+    from dask.highlevelgraph import HighLevelGraph
+
+    name = f"orthoslice-{uuid.uuid4().hex}"
+    tasks, needed = {}, []
+    for k, (function, *arguments) in enumerate(calls):
+        lazy = list(itertools.takewhile(lambda argument: isinstance(argument, Delayed), arguments))
+        bound = functools.partial(_call, function, arguments[len(lazy) :])
+        tasks[name, k] = (bound, *(argument.key for argument in lazy))
+        needed += lazy
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=needed)
+    return [Delayed(key, graph, layer=name) for key in tasks]
+
+
+def _call(function: Callable[..., Any], rest: list[Any], *first: Any) -> Any:
+    return function(*first, *rest)
+
+
 def run_all(calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Results of calls `(function, *arguments)` whose arguments may be delayed, by Dask's scheduler."""
+    """Results of :func:`delayed_calls`, by Dask's scheduler."""
+    return list(compute(*delayed_calls(calls)))
+
+
+def compute(*delayed: Any, **options: Any) -> tuple[Any, ...]:
+    """Results from Dask's scheduler in use, or an error that says that it is gone."""
     import dask
 
-    work = [dask.delayed(call[0], pure=False, traverse=False)(*call[1:]) for call in calls]
-    return list(dask.compute(*work))
+    try:
+        found: tuple[Any, ...] = dask.compute(*delayed, **options)
+    except CancelledError as error:
+        # Dask's own words name a task of ours.
+        raise ConnectionError(
+            "The Dask cluster must be there until the work is done; it was lost, or its work was cancelled "
+            f"({getattr(error, 'reason', None) or error}). Connect to one again, and repeat the call."
+        ) from error
+    return found
 
 
 def shape_only(shape: tuple[int, ...], dtype: DType) -> Table:

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from orthoslice import threads
 from orthoslice.kernels import waiting
 from orthoslice.kernels.cuda import compiling
 from orthoslice.kernels.cuda.compiling import Program
@@ -66,7 +67,7 @@ def compiler(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling, "_codes", {})
     monkeypatch.setattr(compiling, "_started", set())
     monkeypatch.setattr(compiling, "_declared", [])
-    monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda _: set(range(5)))
+    monkeypatch.setattr(compiling, "default_workers", lambda: 5)
     return made
 
 
@@ -101,7 +102,7 @@ def test_others_are_compiled_in_the_background(compiler, tmp_path):
 
 def test_what_takes_longest_is_begun_first(compiler, monkeypatch):
     """Loops over a thread's numbers are written out, twice as long where those have places."""
-    monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda _: set(range(2)))
+    monkeypatch.setattr(compiling, "default_workers", lambda: 2)
     sizes = ((4, 1), (32, 1), (16, 0), (32, 0))
     made = [Program("sort", (("PAIRS", pairs), ("ITEMS", items))) for items, pairs in sizes]
     started = []
@@ -109,6 +110,17 @@ def test_what_takes_longest_is_begun_first(compiler, monkeypatch):
     compiling._compile_others(TARGET)
     join_compilers()
     assert started == [made[1], made[3], made[2], made[0]]
+
+
+def test_a_system_that_does_not_say_which_processors_it_may_use(compiler, monkeypatch):
+    """Windows and macOS: as many as there are."""
+    monkeypatch.setattr(compiling, "default_workers", threads.default_workers)
+    monkeypatch.delattr(threads.os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 3)
+    assert threads.default_workers() == 3
+    compiling._machine_code(programs()[0], TARGET)
+    join_compilers()
+    assert sorted(compiler.compiled) == flags(range(4))
 
 
 def test_nothing_is_compiled_ahead_that_could_not_be_kept(compiler, monkeypatch, tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from helpers import assert_rounded
@@ -77,6 +81,39 @@ def test_a_point_does_not_feel_its_neighbours(rng, dtype, device):
             assert torch.equal(together[:, k], alone[:, 0])
     assert together.isnan().any(dim=0).nonzero().flatten().tolist() == [7]
     assert together[:, 7].isnan().all()
+
+
+# Compiles a kernel for a GPU, which need not be there. Prints how often the code fuses a product and a sum.
+COMPILE = """
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from orthoslice.kernels.triton.hadamard import _options, _project_kernel as kernel
+
+types = {"points": "*fp32", "signs": "*fp32", "out": "*fp32"}
+options = _options(torch.ones((1, 3, 128)), paired=True)
+known = {name: options.pop(name) for name in kernel.arg_names if name in options}
+source = ASTSource(
+    kernel,
+    {name: "constexpr" if name in known else types.get(name, "i32") for name in kernel.arg_names},
+    known,
+)
+code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+print(code.count("fma."), code.count("mul.") > 0)
+"""
+
+
+def test_points_of_a_tile_are_rounded_alike(tmp_path):
+    """Of a b + c d a compiler may fuse either product, and may choose another one for another point."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=env | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0 True\n"
 
 
 def test_blocks_are_summed_in_parts(rng, device, monkeypatch):

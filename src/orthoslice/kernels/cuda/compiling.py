@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from typing import Any
 
 from orthoslice.caching import can_keep, find, keep
 from orthoslice.kernels.waiting import say_if_slow
+from orthoslice.threads import default_workers
 
 # What the sources need to know of where they run.
 _PRELUDE = """\
@@ -219,7 +219,7 @@ def _compile_others(target: str) -> None:
         _started.add(target)
     # What takes longest comes first, so that nobody waits for it in the end.
     waiting = deque(sorted(_declared, key=lambda program: -program.effort))
-    for _ in range(min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)):
+    for _ in range(min(_MOST_THREADS, default_workers() - 1)):
         threading.Thread(target=_compile_all, args=(waiting, target), name="orthoslice-compiler").start()
 
 

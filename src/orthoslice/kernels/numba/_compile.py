@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -32,15 +33,13 @@ def compiled(function: Function) -> Function:
         njit: Callable[..., Any] = importlib.import_module("numba").njit
     except ImportError:
         return function
-    try:
-        kernel: Function = njit(nogil=True, cache=True, no_cfunc_wrapper=True)(function)
-    except RuntimeError:
-        # numba finds no directory it may write its cache to (a read-only or zipped install).
-        uncached: Function = njit(nogil=True)(function)
-        return _announced(uncached)
-    # numba looks at the kernel's own file only, but machine code also holds what it calls of other files.
-    cache = kernel._cache._cache_file  # type: ignore[attr-defined]
-    cache._source_stamp = (cache._source_stamp, _digest())
+    kernel: Function = njit(nogil=True, no_cfunc_wrapper=True)(function)
+    # numba may find no directory that it may write its cache to (a read-only or zipped install).
+    with contextlib.suppress(RuntimeError):
+        from orthoslice.kernels.numba._cache import SealedCache
+
+        # numba looks at the kernel's own file only, but machine code also holds what it calls of other files.
+        kernel._cache = SealedCache(function, _digest())  # type: ignore[attr-defined]
     return _announced(kernel)
 
 

@@ -155,6 +155,9 @@ def _options(signs: Any, paired: bool) -> dict[str, Any]:
         "LOG_DIM": dim.bit_length() - 1,
         "LOG_ALL": (points * dim).bit_length() - 1,
         "num_warps": max(1, min(16, size * points * dim // _WARP_BYTES)),
+        # The compiler would fuse another product of a sum for the first point of a tile than for the others,
+        # and equal points would project to different numbers.
+        "enable_fp_fusion": False,
     }
 
 
