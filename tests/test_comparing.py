@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 import orthoslice as osl
+from orthoslice.comparing import plan_comparison
 from orthoslice.stopping import stop_asked, stoppable
 from orthoslice.telling import number, tell
 
@@ -211,3 +213,18 @@ def test_gradients_are_of_all_directions():
     expected = osl.value_and_grad(X, Y, n_directions=4000, rng=0)
     assert value == expected[0]
     np.testing.assert_array_equal(gradient, expected[1])
+
+
+def test_wide_clouds_take_no_square_of_their_columns():
+    """A matrix (dim, dim) would take 128 MB here, and so would 4,096 points."""
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 4000))
+    plan = plan_comparison(x, y, rng=0, memory="16MB", workers=1, n_directions=16)
+    found = {"sliced": plan.work_out("sliced")}
+    tracemalloc.start()
+    try:
+        found["bounds"] = plan.work_out("bounds")
+        assert plan.finish(found).sliced.trusted in (True, False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 80 * 10**6

@@ -47,7 +47,7 @@ _ENOUGH_CHANGES = 128
 _PAIRS = 1 << 12
 
 # Coordinates that are looked at together.
-_PIECE_ITEMS = 1 << 22
+_PIECE_ITEMS = 1 << 20
 
 # The relative variance of the mean, were all the cost along one line, from which on intervals were found to
 # miss; and the squared coefficient of variation of one-dimensional distances from which on some stand out.

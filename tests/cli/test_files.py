@@ -7,7 +7,9 @@ import os
 import pickle
 import struct
 import tempfile
+import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orthoslice.cli import sources
-from orthoslice.cli.files import Choice, read_tables
+from orthoslice.cli.files import Choice, _gather, _match_columns, read_tables
 from orthoslice.cli.sources import FileError, MissingExtra
 
 pa = pytest.importorskip("pyarrow")
@@ -419,6 +421,19 @@ def saved(array) -> bytes:
     return file.getvalue()
 
 
+def header(*shape) -> bytes:
+    """A .npy file without its numbers."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def zipped(array) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, points=array)
+    return file.getvalue()
+
+
 BAD = {
     "truncated.npy": (saved(POINTS)[:300], "is truncated"),
     "header.npy": (saved(POINTS)[:60], "cannot be read as a .npy file"),
@@ -442,6 +457,9 @@ BAD = {
     "negative.npy": (saved(np.array([[-(2**53) - 1, 1]])), r"integers above 2\^53"),
     "large.npy": (saved(np.array([[2**60 + 1, 1]])), r"integers above 2\^53"),
     "empty.npy": (b"", "the file is empty"),
+    "wide.npy": (header(0, 2 * 10**8), r"200,000,000 columns takes .* more than --memory \(1,000,000,000\)"),
+    "wide.npz": (zipped(np.zeros((2, 300_000), np.uint8)), "300,000 columns takes about 2,457,600,000 bytes"),
+    "wide.csv": (b"1," * 99_999 + b"1\n", "100,000 columns takes about 1,638,400,000 bytes"),
     "bomb.npz": (bomb(), "takes 80,000,000,000 bytes when unpacked"),
     "deflated.npz": (deflated_bomb(), "bytes when unpacked"),
     "not_zip.npz": (b"hello", "cannot be read as a .npz file"),
@@ -595,6 +613,135 @@ def test_fuzzed_bytes_never_give_a_traceback(tmp_path, suffix):
         assert len(lines) == 1
 
     fuzz()
+
+
+class _Counted(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_work_on_names_goes_with_their_number(chosen):
+    """Not with its square, which is 9 million here."""
+    n = 3000
+    names = [[_Counted(f"c{k}") for k in order] for order in (range(n), range(n)[::-1])]
+    files = [sources.Source(str(k), some, lambda _: iter([np.zeros((2, n))])) for k, some in enumerate(names)]
+    choice = Choice(columns=names[1] if chosen else None)
+    _Counted.compared = 0
+    matched = _match_columns(files, choice, print)
+    for source, columns in zip(files, matched, strict=True):
+        _gather(source, columns, np.dtype(np.float64), choice, print)
+    assert _Counted.compared < 20 * n
+
+
+def test_columns_of_wide_arrays_can_be_chosen(tmp_path):
+    """No name is made of the 2 million others, which --memory would not hold."""
+    np.save(tmp_path / "a.npy", np.broadcast_to(np.arange(2_000_000, dtype=np.uint8), (2, 2_000_000)))
+    (table, _), _ = read(*[tmp_path / "a.npy"] * 2, columns=["x258", "x3"], memory=10**7)
+    np.testing.assert_array_equal(table.points, [[2, 3]] * 2)
+    for name in ("x2000000", "x03", "x-1", "y3", "x"):
+        with pytest.raises(FileError, match=r"it has 'x0', 'x1', .* and 1999992 more"):
+            read(*[tmp_path / "a.npy"] * 2, columns=[name])
+
+
+def png_header(width, height) -> bytes:
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    size = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + size + chunk(b"IDAT", zlib.compress(b""))
+
+
+def huge_image(folder):
+    folder.mkdir()
+    (folder / "a.png").write_bytes(png_header(8900, 8900))
+    return folder
+
+
+def huge_resize(folder):
+    folder.mkdir()
+    (folder / "a.png").write_bytes(png_header(2, 2))
+    return folder
+
+
+def edited_cells(path, edit):
+    h5py = pytest.importorskip("h5py")
+    path = write(path.with_suffix(".h5ad"))
+    with h5py.File(path, "a") as file:
+        edit(file)
+    return path
+
+
+def replaced(name, shape, chunks=True):
+    """An edit that puts a dataset of which nothing was written in the place of what has this name."""
+
+    def edit(file):
+        attributes = dict(file[name].attrs)
+        del file[name]
+        found = file.create_dataset(name, shape=shape, dtype="f4", chunks=chunks)
+        found.attrs.update(attributes if "shape" not in attributes else {})
+
+    return edit
+
+
+def far_index(file):
+    file["X/indices"][0] = 10**6
+
+
+def huge_zarr(path):
+    zarr = pytest.importorskip("zarr")
+    path = path.with_suffix(".zarr")
+    zarr.open(str(path), mode="w", shape=(10**12, 3), chunks=(1000, 3), dtype="f8")
+    return path
+
+
+HUGE = {
+    "image": (huge_image, {}, r"image of 8900x8900 pixels takes 633,680,000 bytes, more than a quarter"),
+    "resize": (huge_resize, {"resize": (99999, 99999)}, r"29,999,400,003 columns takes about [\d,]+ bytes"),
+    "dense cells": (lambda p: edited_cells(p, replaced("X", (10**12, 3))), {}, "must fit in --memory or in"),
+    "chunk of cells": (
+        lambda p: edited_cells(p, replaced("X", (10**8, 3), chunks=(10**8, 3))),
+        {},
+        "a chunk of it takes 1,200,000,000 bytes",
+    ),
+    "sparse cells": (
+        lambda p: edited_cells(p, replaced("X/data", (10**9,))),
+        {},
+        "its sparse matrix takes 4,000,000,",
+    ),
+    "names of cells": (
+        lambda p: edited_cells(p, replaced("var/_index", (10**9,))),
+        {},
+        "the names of columns takes",
+    ),
+    "place outside of a matrix": (lambda p: edited_cells(p, far_index), {}, "cannot be read as a .h5ad file"),
+    "other layers": (lambda p: edited_cells(p, replaced("obsm/X_pca", (10**9, 2))), {}, None),
+    "zarr": (huge_zarr, {}, "must fit in --memory or in"),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_tiny_files_that_say_they_are_huge(tmp_path, case):
+    """They are refused before anything is built, and what is not asked for is not read."""
+    make, choice, words = HUGE[case]
+    path = make(tmp_path / "a")
+    tracemalloc.start()
+    try:
+        if words is None:
+            read(path, path, memory=10**9, **choice)
+        else:
+            with pytest.raises(FileError, match=words):
+                read(path, path, memory=10**9, **choice)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * 10**6
 
 
 def test_a_header_that_lies_about_its_size(tmp_path):
