@@ -371,7 +371,7 @@ _NOT_STATIC = (
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-    """Value, error, skewness and the exponent of their unit, of one shape, and what runs of a request share.
+    """Value, what its interval is made of and the exponent of their unit, of one shape, and what runs of a request share.
 
     What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
     together; of what comes out nobody knows a seed that would repeat it.
@@ -387,9 +387,9 @@ def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    value, stderr, skewness, exponent = leaves
+    value, *told, exponent = leaves
     estimate = Estimate(_value=value, _exponent=exponent, _scale=1.0, seed=None, converged=None, **dict(static))
-    estimate.__dict__["_statistics"] = Statistics(value, stderr, skewness)
+    estimate.__dict__["_statistics"] = Statistics(value, *told)
     return estimate
 
 
