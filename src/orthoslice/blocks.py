@@ -287,11 +287,13 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
     down, up = (xp.minimum(xp.maximum(side, nothing), nothing + t) for side in (-lean, lean))
     least = math.log(looks / (1 - level)) / layout.n_directions * found.jump
     if not isinstance(found, Controlled):
-        return xp.maximum((t + down) * found.stderr, least), xp.maximum((t + up) * found.stderr, least)
-    # Student's t is for the part that few units tell. Squared, as independent errors add up.
-    told = xp.maximum(found.stderr * found.stderr - found.known, nothing)
-    rest = normal_quantile(level, looks) ** 2 * found.known
-    return xp.sqrt((t + down) ** 2 * told + rest), xp.sqrt((t + up) ** 2 * told + rest)
+        arms = ((t + down) * found.stderr, (t + up) * found.stderr)
+    else:
+        # Student's t is for the part that few units tell. Squared, as independent errors add up.
+        told = xp.maximum(found.stderr * found.stderr - found.known, nothing)
+        rest = normal_quantile(level, looks) ** 2 * found.known
+        arms = (xp.sqrt((t + down) ** 2 * told + rest), xp.sqrt((t + up) ** 2 * told + rest))
+    return xp.maximum(arms[0], least), xp.maximum(arms[1], least)
 
 
 def degrees_of_freedom(layout: Layout) -> int:

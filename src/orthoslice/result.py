@@ -93,8 +93,8 @@ class Estimate:
     Notes
     -----
     An estimate is a pytree of JAX and torch: ``jit`` and ``vmap`` can return it, and ``tree.map`` works on
-    several of as many directions. Leaves are `value`, `stderr`, the skewness behind
-    the interval, and the exponent of their unit (0 unless the
+    several of as many directions. Leaves are `value`, `stderr`, the skewness and the
+    jump of scores behind the interval, and the exponent of their unit (0 unless the
     clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
     and `converged` are None, and `scores` too.
     """
@@ -371,7 +371,7 @@ _NOT_STATIC = (
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-    """Value, what its interval is made of and the exponent of their unit, of one shape, and what runs of a request share.
+    """Value, what makes its interval and their unit, of one shape, and what runs of a request share.
 
     What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
     together; of what comes out nobody knows a seed that would repeat it.

@@ -181,14 +181,13 @@ def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
     for place in np.ndindex(batch):
         clouds = [_host_cloud(cloud, batch, place) for cloud in (x, y)]
         orders = [np.lexsort(cloud.points.T) for cloud in clouds]
-        points, weights = (
-            [of(cloud)[order] for cloud, order in zip(clouds, orders, strict=True)]
-            for of in (lambda cloud: cloud.points.astype(np.float64), _weights)
-        )
+        points = [c.points[order].astype(np.float64) for c, order in zip(clouds, orders, strict=True)]
+        masses = [_weights(c)[order] for c, order in zip(clouds, orders, strict=True)]
         one, other = (rows - rows.mean(axis=0) for rows in points)
         scale = np.linalg.norm(other) / max(np.linalg.norm(one), np.finfo(np.float64).tiny)
         slack = rounding * (np.abs(points[1]).max() + scale * np.abs(points[0]).max())
-        found[place] = np.abs(other - scale * one).max() <= slack and np.allclose(*weights, rounding, 0)
+        is_copy = np.abs(other - scale * one).max() <= slack
+        found[place] = is_copy and np.allclose(masses[0], masses[1], rtol=rounding, atol=0)
     return found
 
 
@@ -217,7 +216,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
 
 
 def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> Table:
-    """By how much SW_p^p in the plane is off if narrow arcs were missed on which far-apart points meet, `(...)`.
+    """How far SW_p^p in the plane is off if narrow arcs were missed on which far-apart points meet, `(...)`.
 
     Where clusters are tight and far apart, all pairs across them fall together on one narrow arc of directions.
     Scores beside it do not show those on it, and are so smooth that intervals are short.
