@@ -220,7 +220,7 @@ def test_estimates_are_pytrees(rng: np.random.Generator) -> None:
     from torch.utils import _pytree
 
     leaves, spec = _pytree.tree_flatten(osl.sliced_wasserstein(torch.tensor(x), torch.tensor(y), rng=7))
-    assert len(leaves) == 4
+    assert len(leaves) == 5
     assert float(_pytree.tree_unflatten(leaves, spec).value) == float(leaves[0])
 
 

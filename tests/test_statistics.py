@@ -216,7 +216,7 @@ def test_variance_of_unequal_units_is_unbiased() -> None:
     scale = np.repeat([1.0, 1.0, 1.0, 5.0], [4, 4, 4, 1])
     shared = rng.normal(size=(4, 40_000))[np.repeat(np.arange(4), [4, 4, 4, 1])]
     scores = scale[:, None] * (0.3 * shared + rng.normal(size=(13, 40_000)))
-    (mean, stderr, _), dof = statistics(scores, layout), degrees_of_freedom(layout)
+    (mean, stderr, *_), dof = statistics(scores, layout), degrees_of_freedom(layout)
     assert dof == 2, "the short unit is not counted"
     squares = stderr**2
     # 4 standard errors of both sides.
@@ -231,7 +231,7 @@ def test_two_units_are_never_optimistic(last: int) -> None:
     rng = np.random.default_rng(last)
     scores = rng.normal(size=(4 + last, 40_000))
     layout = Layout(whole_blocks(4 + last, 4))
-    (mean, stderr, _), dof = statistics(scores, layout), degrees_of_freedom(layout)
+    (mean, stderr, *_), dof = statistics(scores, layout), degrees_of_freedom(layout)
     assert dof == 1
     assert (stderr**2).mean() > mean.var() * (1 - 4 * (2 / 40_000) ** 0.5)
 

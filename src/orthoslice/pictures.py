@@ -292,7 +292,8 @@ def _running(estimate: Estimate, level: float) -> tuple[Table, Table, Table, Tab
     found = []
     for units in _looks(layout):
         part = layout.first(units)
-        told = with_variance(unit_statistics(means[:units, ...], part), estimate._variance)
+        told = unit_statistics(means[:units, ...], part)._replace(jump=estimate._statistics.jump)
+        told = with_variance(told, estimate._variance)
         down, up = interval_arms(told, part, level, estimate._looks)
         distances = (
             estimate._scaled(root(value, estimate.p)) for value in (told.mean, told.mean - down, told.mean + up)

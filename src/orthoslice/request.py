@@ -97,11 +97,12 @@ def _plan_layout(
         sampler = sampler.for_tolerance(dim, n_directions)
     if n_directions is None:
         sampler, n_directions = sampler.with_default_size(dim)
-    layout = layout_of(check_sampler(sampler, n_directions, dim))
+    runs, is_stepped = check_sampler(sampler, n_directions, dim), score.breaks_ties and sampler.is_circle
+    layout = layout_of(runs, is_stepped=is_stepped)
     rows = layout.longest_block
     unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
     if unit > 1:
-        layout = layout_of(layout.runs, unit)
+        layout = layout_of(runs, unit, is_stepped)
         if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
             raise ValueError(
                 f"Directions can price each other only in blocks of one size, without weights; {n_directions} "

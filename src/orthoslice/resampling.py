@@ -24,6 +24,15 @@ from orthoslice.request import plan_layout
 from orthoslice.result import Estimate, UntrustedWarning, root
 from orthoslice.scores import Sliced
 
+# The index of the tail above which intervals were found to cover too rarely. Values that vary without bound
+# have 1/2. Of 60 normal points 1% have .38, of 400 exponential ones .32, of 400 with Student's t(2) half .52.
+_HEAVY_TAIL = 0.4
+
+_HEAVY = (
+    "a few far points carry much of the distance, and what samples like these did not show may carry more; "
+    "more points can tell, or a logarithm or ranks of the features"
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BootstrapResult:
@@ -48,6 +57,8 @@ class BootstrapResult:
     _whole: float
     """SW_p^p of the samples as the resamples have it: along the same directions, without a control variate."""
     _sizes: tuple[int, int]
+    _tail: float
+    """How heavy the tails of the samples are: the larger :func:`_tail_index` of both."""
 
     @property
     def value(self) -> float:
@@ -79,10 +90,20 @@ class BootstrapResult:
         growth = (1 + self.bias / self._whole) ** (2 / self.estimate.p) - 1
         return bool((1 + NEAR) * growth >= 1)
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the interval can be trusted.
+
+        It cannot where there is none, where that over directions cannot, and where few far points carry much of
+        the distance: halves of a sample do not show what the tail of its law may hold.
+        """
+        return not self._is_near and self._tail <= _HEAVY_TAIL and self.estimate.trusted is True
+
     def interval(self, level: float = 0.95, *, debias: bool = True) -> tuple[float, float]:
         """A confidence interval for SW_p^p of the laws: for the error of the directions, and that of the data.
 
-        NaN, with a warning, where both samples may be of one law: use :func:`orthoslice.two_sample_test` there.
+        A warning says where it cannot be trusted: see :attr:`trusted`. NaN, with a warning, where both samples
+        may be of one law: use :func:`orthoslice.two_sample_test` there.
         NaN, too, where the estimate has no error bar for its directions.
         """
         return self._limits(level, debias)
@@ -103,6 +124,8 @@ class BootstrapResult:
                 stacklevel=3,
             )
             return math.nan, math.nan
+        if self._tail > _HEAVY_TAIL:
+            warnings.warn(f"This interval cannot be trusted: {_HEAVY}.", UntrustedWarning, stacklevel=3)
         over_directions = self.estimate.interval(level)
         tail = (1 - level) / 2
         lowest, highest = np.quantile(self.distribution, [tail, 1 - tail])
@@ -122,6 +145,7 @@ class BootstrapResult:
                 warnings.simplefilter("ignore", UntrustedWarning)
                 low, high = self.distance_interval()
             found = f"95% interval for their laws [{low:.6g}, {high:.6g}]"
+            found += f" NOT to be trusted: {_HEAVY}" if self._tail > _HEAVY_TAIL else ""
         est = self.estimate
         return (
             f"BootstrapResult(SW_{est.p:g} of {n} and {m} points is {self.distance:.6g}; {found}, from "
@@ -178,6 +202,8 @@ def bootstrap(
 
     - **not near the null**. Where both samples may be of one law all is bias, and the interval is NaN. Just
       beyond, what is given lies a little high for p = 1;
+    - not under heavy tails, where few points carry the distance: of t(2) and lognormal samples 80 to 90% of
+      intervals cover. `trusted` is False there;
     - for p = 1 not where projections of both laws have the same distribution function along a stretch, as with
       clusters far apart that have the same share in both: there the value has a kink. Less than half of
       its bias is taken off then, and intervals of 95% covered 92 to 94% in an example.
@@ -230,4 +256,15 @@ def bootstrap(
         kept=sizes,
     )
     values = rescaled(labelled_values(resampled, progress), scale, p)
-    return BootstrapResult(estimate, values[1:], float(values[0]), sizes)
+    tail = max(_tail_index(cloud.points) for cloud in (cloud_x, cloud_y))
+    return BootstrapResult(estimate, values[1:], float(values[0]), sizes, tail)
+
+
+def _tail_index(points: Table) -> float:
+    """Hill's estimate of the index of a tail, from the points `(n, dim)` farthest from the medians."""
+    lengths = np.sort(np.linalg.norm(points - np.median(points, axis=0), axis=1))[::-1]
+    count = max(8, math.isqrt(len(points)))
+    far, next_one = lengths[:count], lengths[count]
+    if next_one == 0:
+        return math.inf if far[0] > 0 else 0.0
+    return float(np.mean(np.log(far / next_one)))

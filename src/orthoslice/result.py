@@ -96,8 +96,8 @@ class Estimate:
     Notes
     -----
     An estimate is a pytree of JAX and torch: ``jit`` and ``vmap`` can return it, and ``tree.map`` works on
-    several of as many directions. Leaves are `value`, `stderr`, the skewness behind
-    the interval, and the exponent of their unit (0 unless the
+    several of as many directions. Leaves are `value`, `stderr`, the skewness and the
+    jump of scores behind the interval, and the exponent of their unit (0 unless the
     clouds are at the ends of the floating range). What belongs to a single run is gone afterwards: `seed`
     and `converged` are None, and `scores` too.
 
@@ -424,7 +424,7 @@ _NOT_STATIC = (
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-    """Value, error, skewness and the exponent of their unit, of one shape, and what runs of a request share.
+    """Value, what makes its interval and their unit, of one shape, and what runs of a request share.
 
     What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
     together; of what comes out nobody knows a seed that would repeat it.
@@ -440,9 +440,9 @@ def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
 
 
 def _unflatten(static: tuple[Any, ...], leaves: Any) -> Estimate:
-    value, stderr, skewness, exponent = leaves
+    value, *told, exponent = leaves
     estimate = Estimate(_value=value, _exponent=exponent, _scale=1.0, seed=None, converged=None, **dict(static))
-    estimate.__dict__["_statistics"] = Statistics(value, stderr, skewness)
+    estimate.__dict__["_statistics"] = Statistics(value, *told)
     return estimate
 
 

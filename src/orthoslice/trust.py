@@ -17,11 +17,14 @@ import numpy as np
 from orthoslice.arrays import Array, library, to_numpy
 from orthoslice.blocks import Layout, Statistics, interval_arms
 from orthoslice.cloud import Cloud, DistantCloud, shared_batch
+from orthoslice.costs.draw import Draw
 from orthoslice.costs.pools import mean_power
+from orthoslice.directions.base import DenseDirections
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
 from orthoslice.mapped import read_by_rows, stored_points
 from orthoslice.orders import gather_points
-from orthoslice.scores import Score
+from orthoslice.ready import make_ready
+from orthoslice.scores import Score, Sliced
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
@@ -53,6 +56,12 @@ _PIECE_ITEMS = 1 << 20
 # miss; and the squared coefficient of variation of one-dimensional distances from which on some stand out.
 _TOO_VARIABLE = 0.1
 _UNEVEN = 0.05
+
+# Of random pairs of points, the share that makes an arc of directions crowded on which they fall together; the
+# part of an interval's arm that such an arc may amount to; and places from beyond an arc to its middle.
+_CROWDED = 0.1
+_UNNOTICED = 0.7
+_OUTSIDE_IN = np.concatenate([[2.0], 0.5 ** np.arange(9), [0.0]])
 
 
 # Coordinates that are looked at to tell whether points were written to.
@@ -141,6 +150,8 @@ def doubts(
     share = 3 / scores.shape[0]
     unseen = _unseen_sliced(x, y, p, scores, value) if sliced else _unseen_projected(x, y, p, scores)
     reasons[share * unseen > half_width] = RARE
+    if sliced and x.dim == 2 and not isinstance(x, DistantCloud):
+        reasons[_missed_on_arcs(x, y, p, scores.shape[0]) > _UNNOTICED * half_width] = RARE
     if sliced and not (exact_moments and p == 2):
         reasons[_is_heavy(x.dim, p, scores)] = HEAVY
     return reasons
@@ -154,10 +165,39 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     no drawn direction reaches two thirds of that part, all of them tell points apart that others do not. The
     distance of the means is paid by every coupling, and counts on neither side.
     """
+    if min(x.n, y.n) == 1:
+        return np.zeros(scores.shape[1:])
     shift = mean_gap(x, y) ** p
     random_pairs = np.maximum(typical_cost(x, y, p) - shift, 0.0)
-    seen = scores.max(axis=0) - shift >= 2 / 3 * _mean_across(x.dim, p) * random_pairs
+    most, least = scores.max(axis=0), scores.min(axis=0)
+    seen = most - shift >= 2 / 3 * _mean_across(x.dim, p) * random_pairs
+    # One coupling alone was met: what another one costs was not seen, unless there is no other.
+    alike = most - least <= 64 * np.finfo(np.float64).eps * most
+    seen = np.where(alike, _is_scaled_copy(x, y) if alike.any() else False, seen)
     return np.where(seen, 0.0, random_pairs)
+
+
+def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
+    """Whether y is x shifted and scaled, to rounding, so that every direction couples them alike, `(...)`.
+
+    Of points that lie in files or elsewhere nothing is said.
+    """
+    batch = shared_batch(x, y)
+    found = np.zeros(batch, dtype=bool)
+    if x.n != y.n or any(cloud.is_mapped or isinstance(cloud, DistantCloud) for cloud in (x, y)):
+        return found
+    rounding = 64 * np.finfo(to_numpy(x.points[..., :1, :]).dtype).eps
+    for place in np.ndindex(batch):
+        clouds = [_host_cloud(cloud, batch, place) for cloud in (x, y)]
+        orders = [np.lexsort(cloud.points.T) for cloud in clouds]
+        points = [c.points[order].astype(np.float64) for c, order in zip(clouds, orders, strict=True)]
+        masses = [_weights(c)[order] for c, order in zip(clouds, orders, strict=True)]
+        one, other = (rows - rows.mean(axis=0) for rows in points)
+        scale = np.linalg.norm(other) / max(np.linalg.norm(one), np.finfo(np.float64).tiny)
+        slack = rounding * (np.abs(points[1]).max() + scale * np.abs(points[0]).max())
+        is_copy = np.abs(other - scale * one).max() <= slack
+        found[place] = is_copy and np.allclose(masses[0], masses[1], rtol=rounding, atol=0)
+    return found
 
 
 def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) -> Table:
@@ -174,19 +214,96 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
     # blocks give the cost of the shift without error; otherwise its own variation widens the interval.
     factor, shift = mean_power(x.dim, p), mean_gap(x, y) ** 2 if p == 2 else 0.0
     apart = np.maximum(value / factor - shift, 0.0) ** (1 / p)
-    distance = _typical_distance(x)
-    changes = scores.shape[0] * (fewer - 1) * more * apart / np.where(distance > 0, distance, 1.0)
+    lengths = _random_lengths(x, x)
+    distance = _typical_distance(lengths)
+    # Points that lie together change places with others on the same directions.
+    near = np.minimum(3 * apart, 0.1 * distance)
+    together = np.maximum(x.n * np.mean(lengths <= near[..., None], axis=-1), 1.0)
+    pairs = (fewer - 1) * more / together**2
+    changes = scores.shape[0] * pairs * apart / np.where(distance > 0, distance, 1.0)
     return np.where((changes < _ENOUGH_CHANGES) & (distance > 0), scores.max(axis=0), 0.0)
 
 
-def _typical_distance(cloud: Cloud) -> Table:
-    """The median distance of two different points of a cloud, `(...)`; 0 where there are none."""
-    lengths = _random_lengths(cloud, cloud)
-    lengths[lengths == 0] = np.nan
+def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> Table:
+    """How far SW_p^p in the plane is off if narrow arcs were missed on which far-apart points meet, `(...)`.
+
+    Where clusters are tight and far apart, all pairs across them fall together on one narrow arc of directions.
+    Scores beside it do not show those on it, and are so smooth that intervals are short.
+    """
+    batch, share, rng = shared_batch(x, y), 3 / n_directions, np.random.default_rng(0)
+    ends = [_random_points(x, rng)(slice(None)) for _ in range(2)]
+    pairs = ends[0] - ends[1]
+    pairs = np.broadcast_to(pairs, (*batch, *pairs.shape[-2:]))
+    offsets = share * np.pi / 2 * _OUTSIDE_IN
+    missed = np.zeros(batch)
+    for place in np.ndindex(batch):
+        middles = _crowded_angles(pairs[place], share, x.n)
+        if len(middles):
+            angles = np.add.outer([offsets, -offsets], middles)
+            one_x, one_y = (_host_cloud(cloud, batch, place) for cloud in (x, y))
+            scores = _sliced_scores(one_x, one_y, p, angles.ravel()).reshape(angles.shape).mean(axis=0)
+            # Arcs are met, or missed, independently.
+            missed[place] = share * np.linalg.norm(_surprise(offsets) @ scores)
+    return missed
+
+
+def _crowded_angles(pairs: Table, share: float, n: int) -> Table:
+    """The middles of arcs, of this share of all directions, on which many of the pairs `(pairs, 2)` meet.
+
+    Many are a tenth of them, four times as many as directions without preference would have, and three of the
+    pairs that there are of n points.
+    """
+    pairs = pairs[np.any(pairs != 0, axis=1)]
+    angles = np.sort((np.arctan2(pairs[:, 1], pairs[:, 0]) + np.pi / 2) % np.pi)
+    least = max(_CROWDED, 4 * share, 6 / (n * (n - 1))) * len(angles)
+    middles: list[float] = []
+    while len(angles) > least:
+        twice_round = np.concatenate([angles, angles + np.pi])
+        stops = np.searchsorted(twice_round, angles + share * np.pi, side="right")
+        counts = stops - np.arange(len(angles))
+        first = int(np.argmax(counts))
+        if counts[first] < least:
+            break
+        arc = np.arange(first, first + counts[first])
+        middles.append(float(np.median(twice_round[arc])))
+        angles = np.delete(angles, arc % len(angles))
+    return np.asarray(middles)
+
+
+def _surprise(offsets: Table) -> Table:
+    """Weights of scores at these offsets from the middle of an arc: their mean, less what is seen from outside.
+
+    From the two outermost, the larger of which is off the arc, one foresees a quadratic form of the direction.
+    What is left is integrated by the trapezoidal rule.
+    """
+    steps = -np.diff(offsets[1:]) / offsets[1]
+    weights = np.zeros(len(offsets))
+    weights[1:-1] += steps / 2
+    weights[2:] += steps / 2
+    form = np.sin(offsets) ** 2
+    outer = (weights @ form - form[1]) / (form[0] - form[1])
+    weights[:2] -= outer, 1 - outer
+    return weights
+
+
+def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: Table) -> Table:
+    """Scores of single clouds of the plane on the directions at these angles."""
+    ready = make_ready(x, y, for_ties=False)
+    theta = DenseDirections(np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(x.dtype))
+    rows = max(1, 64 * _PAIRS // (x.n + y.n))
+    draws = (
+        Draw(theta, len(angles), 1, slice(first, first + rows), False, None, rows)
+        for first in range(0, len(angles), rows)
+    )
+    return np.concatenate([Sliced().evaluate(*ready, p, draw, (False,) * 4).costs for draw in draws])
+
+
+def _typical_distance(lengths: Table) -> Table:
+    """The median length of pairs `(..., pairs)` of different points, `(...)`; 0 where there are none."""
     with warnings.catch_warnings():
         # A cloud of equal points.
         warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nan_to_num(np.nanmedian(lengths, axis=-1)))
+        return np.asarray(np.nan_to_num(np.nanmedian(np.where(lengths > 0, lengths, np.nan), axis=-1)))
 
 
 def _is_heavy(dim: int, p: float, scores: Table) -> Table:
@@ -273,6 +390,16 @@ def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], 
 def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:
     """What chooses random points, `(pairs,)`: their numbers, or shares of the mass that comes before them."""
     return rng.integers(0, cloud.n, size=_PAIRS) if cloud.weights is None else rng.random(_PAIRS)
+
+
+def _host_cloud(cloud: Cloud, batch: tuple[int, ...], place: tuple[int, ...]) -> Cloud:
+    """One cloud of a batch, in host memory."""
+    points, weights = read_by_rows(cloud.points), cloud.weights
+    if place:
+        points = np.broadcast_to(np.asarray(points), (*batch, *points.shape[-2:]))[place]
+    if weights is not None:
+        weights = np.broadcast_to(to_numpy(weights), (*batch, cloud.n))[place]
+    return Cloud(points, weights)
 
 
 def _weights(cloud: Cloud) -> Table:

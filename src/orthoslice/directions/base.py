@@ -154,6 +154,8 @@ class Sampler(abc.ABC):
     name: ClassVar[str]
     extends: ClassVar[bool] = False
     """Whether the first rows of a block are what a smaller block would be, so that one can be cut short."""
+    is_circle: ClassVar[bool] = False
+    """Whether the rows of a block go once round a circle, each next to the one before it."""
     why_no_error_bar: ClassVar[str] = ""
     """For samplers whose draw is one block, however many directions there are."""
 

@@ -46,6 +46,7 @@ class Equispaced(PointSet):
 
     replicates: int = FEWEST_IN_THE_PLANE
     name: ClassVar[str] = "equispaced"
+    is_circle: ClassVar[bool] = True
 
     def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:
         if dim != 2:
