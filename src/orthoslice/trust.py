@@ -208,7 +208,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
     lengths = _pair_lengths(x)
     distance = _typical_distance(lengths)
     # Points that lie together change places with others on the same directions.
-    near = np.minimum(3 * apart, 0.1 * distance)
+    near = np.minimum(apart, 0.1 * distance)
     together = np.maximum(x.n * np.mean(lengths <= near[..., None], axis=-1), 1.0)
     pairs = (fewer - 1) * more / together**2
     changes = scores.shape[0] * pairs * apart / np.where(distance > 0, distance, 1.0)
