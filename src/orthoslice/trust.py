@@ -141,7 +141,7 @@ def doubts(
     share = 3 / scores.shape[0]
     unseen = _unseen_sliced(x, y, p, scores, value) if sliced else _unseen_projected(x, y, p, scores)
     reasons[share * unseen > half_width] = RARE
-    if sliced and x.dim == 2 and x.seen is None:
+    if sliced and x.dim == 2 and x.n > 1 and x.seen is None and y.seen is None:
         reasons[_missed_on_arcs(x, y, p, scores.shape[0]) > _UNNOTICED * half_width] = RARE
     if sliced and not (exact_moments and p == 2):
         reasons[_is_heavy(x.dim, p, scores)] = HEAVY
