@@ -276,7 +276,7 @@ def test_what_arcs_on_which_clusters_meet_amount_to() -> None:
     x, y = clustered(0, 400)
     weights = np.full(len(x), 1 / len(x))
     weights[:4:2] *= 1.1, 0.9
-    alone = trust._missed_on_arcs(Cloud(x), Cloud(y), 2, 128)
+    alone = float(trust._missed_on_arcs(Cloud(x), Cloud(y), 2, 128))
     assert alone > 1e-3 * osl.exact.sliced_plane(x, y, 2)
     assert trust._missed_on_arcs(Cloud(x, weights), Cloud(y, weights), 2, 128) == pytest.approx(alone, rel=0.05)
     rest = gaussians(0, 100, 2)
