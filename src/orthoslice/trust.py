@@ -150,7 +150,7 @@ def doubts(
     share = 3 / scores.shape[0]
     unseen = _unseen_sliced(x, y, p, scores, value) if sliced else _unseen_projected(x, y, p, scores)
     reasons[share * unseen > half_width] = RARE
-    if sliced and x.dim == 2 and not isinstance(x, DistantCloud):
+    if sliced and x.dim == 2 and x.n > 1 and not any(isinstance(c, DistantCloud) for c in (x, y)):
         reasons[_missed_on_arcs(x, y, p, scores.shape[0]) > _UNNOTICED * half_width] = RARE
     if sliced and not (exact_moments and p == 2):
         reasons[_is_heavy(x.dim, p, scores)] = HEAVY
@@ -217,7 +217,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
     lengths = _random_lengths(x, x)
     distance = _typical_distance(lengths)
     # Points that lie together change places with others on the same directions.
-    near = np.minimum(3 * apart, 0.1 * distance)
+    near = np.minimum(apart, 0.1 * distance)
     together = np.maximum(x.n * np.mean(lengths <= near[..., None], axis=-1), 1.0)
     pairs = (fewer - 1) * more / together**2
     changes = scores.shape[0] * pairs * apart / np.where(distance > 0, distance, 1.0)
