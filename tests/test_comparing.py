@@ -69,7 +69,7 @@ def test_large_tables_are_sampled_but_for_the_sliced_distance():
     assert "about 250 and 200 rows chosen at random" in repr(found)
     assert "chosen at random" not in repr(osl.compare(X, Y, rng=0))
     # So many bytes hold no more rows of four columns.
-    assert len(osl.compare(X, Y, memory=64_000, n_permutations=19, rng=0).sample_x) == 125
+    assert len(osl.compare(X, Y, memory=64_000, n_permutations=19, rng=0).sample_x) == 17
 
 
 def test_samples_of_weighted_rows_keep_their_weights():

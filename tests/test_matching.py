@@ -161,7 +161,7 @@ def test_workers_chunks_and_rows_do_not_matter() -> None:
     rng = np.random.default_rng(5)
     x, y = rng.normal(size=(1500, 3)), rng.normal(size=(1500, 3))
     one = osl.match(x, y, rng=7, workers=1)
-    np.testing.assert_array_equal(osl.match(x, y, rng=7, workers=3, memory=10**5).iy, one.iy)
+    np.testing.assert_array_equal(osl.match(x, y, rng=7, workers=3, memory=10**6).iy, one.iy)
     assert (osl.match(x, y, rng=8).iy != one.iy).any()
     turn = rng.permutation(1500)
     np.testing.assert_array_equal(osl.match(x[turn], y, rng=7).iy, one.iy[turn])

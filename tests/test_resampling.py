@@ -78,8 +78,10 @@ def test_resamples_are_halves_of_both(p: float) -> None:
 
 def test_every_direction_is_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
-    sort = permutations.stable_order
-    monkeypatch.setattr(permutations, "stable_order", lambda table: rows.append(table.shape) or sort(table))
+    sort = permutations.sort_with_units
+    monkeypatch.setattr(
+        permutations, "sort_with_units", lambda table, unit: rows.append(table.shape) or sort(table, unit)
+    )
     osl.bootstrap(*gaussians(np.random.default_rng(0), 40, 31), n_resamples=300, n_directions=13, rng=0)
     assert sum(shape[0] for shape in rows) == 13
     assert {shape[1] for shape in rows} == {71}

@@ -24,12 +24,14 @@ from orthoslice.labels import Table
 from orthoslice.many_clouds import agreeing_clouds, named_clouds
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_host_directions, check_memory, check_n_directions, check_p, check_workers
+from orthoslice.passes import check_room, share_memory
+from orthoslice.pooling import pool_clouds
 from orthoslice.progress import progress_bar
 from orthoslice.ready import ReadyCloud, ready_for_ties
 from orthoslice.request import plan_layout
 from orthoslice.result import root, root_stderr
 from orthoslice.scores import Exact, Score, Sliced
-from orthoslice.sweeps import Piece, check_underflow, sweep_directions
+from orthoslice.sweeps import Piece, check_underflow, have_other_points, sweep_directions
 from orthoslice.threads import ordered_map
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
@@ -146,7 +148,7 @@ def pairwise(
     directions: Any = "auto",
     n_directions: int | None = None,
     rng: RNG = None,
-    memory: int | str = "256MB",
+    memory: int | str | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Pairwise:
@@ -169,9 +171,14 @@ def pairwise(
         as long a pair.
     p
         The power, at least 1.
-    directions, n_directions, rng, memory, workers, progress
-        As in :func:`sliced_wasserstein`; all pairs share the directions. The answer, with a few numbers a pair
-        for error bars, and a copy of the clouds come on top of `memory`.
+    directions, n_directions, rng, workers, progress
+        As in :func:`sliced_wasserstein`; all pairs share the directions.
+    memory
+        Working memory in bytes or as text, beyond the clouds and the answer with a few numbers a pair for error
+        bars. For N points in all clouds together a direction takes 3 N numbers of their type, of which there is
+        always room for one. Projected distances hold all points twice in float64, and so take 16 N dim + 48 N
+        bytes at least; with less they say so. None means ``"256MB"``, or as much as all workers take where
+        points are held.
 
     Returns
     -------
@@ -202,35 +209,37 @@ def pairwise(
         raise ValueError(f"`method` must be 'sliced' or 'projected'; got {method!r}.")
     is_projected = method == "projected"
     labels, points = _check_clouds(clouds)
-    sizes = [cloud.n for cloud in points]
-    pool = _pooled(points)
-    sampler = check_host_directions(directions, pool)
+    sampler = check_host_directions(directions, points[0])
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
             "'orthogonal' or another sampler."
         )
     count = check_n_directions(n_directions, sampler)
-    pool, _, scale = unit_scale(pool, pool, p)
-    pool, _ = centred(pool, pool)
-    starts = np.cumsum([0, *sizes])
-    if is_projected and not pool.is_lazy:
+    workers = check_workers(workers)
+    starts = np.cumsum([0, *(cloud.n for cloud in points)])
+    given = room = check_memory("256MB" if memory is None else memory)
+    if points[0].is_lazy:
+        pool, scale = _lazy_pool(points, p)
+    elif is_projected:
+        row, own = _space_bytes(int(starts[-1]), points[0].dim)
+        if memory is None:
+            room = max(room, own + workers * (own + row))
+        check_room(room, 2 * own + row, "all points twice, in float64, where pairs are priced in space")
+        pool, scale, room = pool_clouds(points, np.dtype(np.float64), p, room, copied=True)
         pool = each_ready_for_ties(pool, starts)
+    else:
+        pool, scale, room = pool_clouds(points, points[0].dtype, p, room)
     score: Score = Exact() if is_projected else Sliced()
     sampler, layout = plan_layout(sampler, count, pool.dim, score, p, adaptive=False)
     stream, seed = resolve_rng(rng, np.zeros(1))
-    room = check_memory(memory)
-    layout = _with_few_units(layout, len(labels), room)
-    rounding = pool.rounding if isinstance(pool, ReadyCloud) else None
-    job = Job(pool.points, rounding, starts, p, layout, layout.unit_ends, room, check_workers(workers))
+    layout = _with_few_units(layout, len(labels), given)
+    job = Job(pool, starts, p, layout, layout.unit_ends, room, workers)
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
-    if pool.is_lazy:
-        sums = _lazy_sums(job, score, pool, points, sampler, stream)
-    else:
-        sums = _sums(job, sampler, stream)
+    sums = _lazy_sums(job, score, points, sampler, stream) if pool.is_lazy else _sums(job, sampler, stream)
     found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
     if not pool.is_lazy:
-        _check_values(job, found.mean)
+        _check_values(job, points, found.mean)
     return Pairwise(
         name="PW" if is_projected else "SW",
         p=p,
@@ -251,10 +260,8 @@ UnitSums: TypeAlias = list[tuple[int, int, Table]]
 class Job(NamedTuple):
     """All that the work on a few directions needs."""
 
-    points: Table
-    """All clouds, one after the other, `(points, dim)`."""
-    rounding: Table | None
-    """How far off projections may be, `(points,)`, where pairs are priced in full space and ties count."""
+    pool: Cloud
+    """All clouds, one after the other; with roundings where pairs are priced in full space and ties count."""
     starts: Table
     """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
@@ -265,18 +272,29 @@ class Job(NamedTuple):
     workers: int
 
     @property
+    def rounding(self) -> Table | None:
+        return self.pool.rounding if isinstance(self.pool, ReadyCloud) else None
+
+    @property
     def n_pairs(self) -> int:
         return (len(self.starts) - 1) * (len(self.starts) - 2) // 2
 
-    def rows_at_once(self, ambient_dim: int) -> int:
-        """Directions for one worker at a time: what fits the memory, then the caches, and work for all."""
-        row = 3 * self.points.itemsize * len(self.points) + 96 * ambient_dim
-        room = self.memory // self.workers - 8 * self.n_pairs
+    def shared(self, ambient_dim: int) -> tuple[int, int]:
+        """Workers, and directions for each at a time: what fits the memory and the caches, and work for all."""
+        pool, own = self.pool, 8 * self.n_pairs
+        row = 3 * pool.points.itemsize * pool.n
         if self.rounding is not None:
-            # Its points in the order of a direction.
-            room -= self.points.nbytes
-        rows = max(1, min(room, max(_CACHED_BYTES, 4 * row)) // row)
-        return int(min(rows, -(-self.layout.n_directions // self.workers)))
+            row, points = _space_bytes(pool.n, pool.dim)
+            own += points
+        row += 96 * ambient_dim
+        workers, rows = share_memory(self.memory, row, self.workers, own)
+        rows = min(rows, max(4, _CACHED_BYTES // row))
+        return workers, int(min(rows, -(-self.layout.n_directions // workers)))
+
+
+def _space_bytes(n_points: int, dim: int) -> tuple[int, int]:
+    """What a direction takes where pairs are priced in space, and all points in float64 with a number each."""
+    return 32 * n_points, 8 * n_points * (dim + 1)
 
 
 def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
@@ -301,13 +319,13 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
     return list(named), [Cloud(cloud.astype(dtype, copy=False)) for cloud in points]
 
 
-def _pooled(clouds: list[Cloud]) -> Cloud:
-    """All clouds in one; of those in chunks, what is known of all."""
-    if not clouds[0].is_lazy:
-        return Cloud(np.concatenate([cloud.points for cloud in clouds]))
+def _lazy_pool(clouds: list[Cloud], p: float) -> tuple[Cloud, float]:
+    """What is known of all clouds in chunks, and what they are divided by."""
     from orthoslice.parallel.chunks import pool_outline
 
-    return pool_outline(clouds)
+    outline: Cloud = pool_outline(clouds)
+    pool, _, scale = unit_scale(outline, outline, p)
+    return centred(pool, pool)[0], scale
 
 
 def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
@@ -316,29 +334,29 @@ def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
     return Layout(layout.runs, -(-layout.n_blocks // most))
 
 
-def _check_values(job: Job, values: Table) -> None:
+def _check_values(job: Job, clouds: list[Cloud], values: Table) -> None:
     """Refuse powers so high that costs of clouds that differ vanish."""
-    i, j = np.triu_indices(len(job.starts) - 1, 1)
-    for pair in np.flatnonzero(values < np.finfo(job.points.dtype).eps):
-        x, y = (Cloud(job.points[job.starts[k] : job.starts[k + 1]]) for k in (i[pair], j[pair]))
-        check_underflow(job.p, x, y, values[pair : pair + 1])
+    i, j = np.triu_indices(len(clouds), 1)
+    for pair in np.flatnonzero(values < np.finfo(job.pool.dtype).eps):
+        differ = functools.partial(have_other_points, clouds[i[pair]], clouds[j[pair]])
+        check_underflow(job.p, job.pool.dtype, values[pair : pair + 1], differ)
 
 
 def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
     """Summed scores, some directions after the others."""
-    dim, dtype = job.points.shape[1], job.points.dtype
-    most = job.rows_at_once(sampler.ambient_dim(dim))
+    dim, dtype = job.pool.dim, job.pool.dtype
+    workers, most = job.shared(sampler.ambient_dim(dim))
     pieces = sweep_directions(sampler, job.layout, stream, dim, dtype, most)
-    return ordered_map((functools.partial(unit_sums, job, piece) for piece in pieces), job.workers)
+    return ordered_map((functools.partial(unit_sums, job, piece) for piece in pieces), workers)
 
 
 def _lazy_sums(
-    job: Job, score: Score, pool: Cloud, clouds: list[Cloud], sampler: Sampler, stream: Stream
+    job: Job, score: Score, clouds: list[Cloud], sampler: Sampler, stream: Stream
 ) -> Iterator[UnitSums]:
     """The same, of clouds in chunks."""
     from orthoslice.parallel.sweeping import lazy_unit_sums
 
-    return lazy_unit_sums(job, score, pool, clouds, sampler, stream)
+    return lazy_unit_sums(job, score, clouds, sampler, stream)
 
 
 def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
@@ -356,13 +374,13 @@ def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
 
 def unit_sums(job: Job, piece: Piece) -> UnitSums:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
-    rows = np.ascontiguousarray(piece.directions.project(job.points, piece.rows))
+    rows = np.ascontiguousarray(job.pool.project(piece.directions, piece.rows))
     if job.rounding is None:
         sort_segments(rows, job.starts)
         price: Callable[..., Table] = segment_costs
     else:
         rows = order_segments(rows, job.rounding, job.starts)
-        price = functools.partial(segment_space_costs, job.points)
+        price = functools.partial(segment_space_costs, job.pool.points)
     unit = np.searchsorted(job.unit_ends, piece.first + np.arange(len(rows)), side="right") - 1
     cuts = np.flatnonzero(np.diff(unit, prepend=-1, append=-1))
     return [
@@ -372,9 +390,11 @@ def unit_sums(job: Job, piece: Piece) -> UnitSums:
 
 
 def each_ready_for_ties(pool: Cloud, starts: Table) -> ReadyCloud:
-    """All clouds in float64, the points of each in the order that ties are to keep, with their roundings."""
-    points = pool.points.astype(np.float64)
-    rounding = np.empty(len(points))
+    """All clouds of float64, the points of each in the order that ties are to keep, with their roundings.
+
+    The pool is changed in place.
+    """
+    points, rounding = pool.points, np.empty(pool.n)
     for first, stop in itertools.pairwise(starts):
         cloud = ready_for_ties(Cloud(points[first:stop]))
         points[first:stop], rounding[first:stop] = cloud.points, cloud.rounding

@@ -30,6 +30,9 @@ _SHORTEST_STEP = 2.0**-8
 # Of a start that lies in the span of what was found before, nothing but rounding is left.
 _LEAST_LENGTH = 1e-6
 
+# Coordinates that are multiplied by weights at a time.
+_AVERAGED = 1 << 18
+
 
 class Found(NamedTuple):
     """A unit direction and W_p^p of the clouds along it."""
@@ -88,7 +91,7 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
     """
     x, y = land.x, land.y
     few = Landscape(*with_masses(*(_some_of(c, stream, k) for k, c in enumerate((x, y)))), land.p, land.memory)
-    means = [np.average(c.points, axis=0, weights=c.weights) for c in (x, y)]
+    means = [_mean(c) for c in (x, y)]
     best_axes = np.argsort(-on_axes, kind="stable")[:_AXES]
     axes = (best_axes[:, None] == np.arange(x.dim)).astype(np.float64)
     pool = np.concatenate([axes, drawn, (means[1] - means[0])[None]])
@@ -101,6 +104,15 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
         candidates = np.array([*searched, starts[0], *(axes[:1] if k == 0 else ())])
         found.append(climb(land, candidates[np.argmax(land.scores(candidates))], basis, _LAST_STEPS))
     return found
+
+
+def _mean(cloud: ReadyCloud) -> Table:
+    """Of points that may be too many to be multiplied by their weights all at once."""
+    if cloud.weights is None:
+        return np.asarray(np.mean(cloud.points, axis=0))
+    step = max(1, _AVERAGED // cloud.dim)
+    parts = (slice(first, first + step) for first in range(0, cloud.n, step))
+    return np.asarray(sum(cloud.weights[part] @ cloud.points[part] for part in parts) / cloud.weights.sum())
 
 
 def climb(land: Landscape, start: Table, basis: Table, most_steps: int) -> Found:

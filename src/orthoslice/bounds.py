@@ -16,13 +16,14 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.coupling import Coupling, couple, induced_coupling
 from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.distances import Options, estimate_distance
-from orthoslice.inputs import as_array, on_host
+from orthoslice.inputs import as_array, largest_magnitude, on_host
 from orthoslice.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
 from orthoslice.markup import card
 from orthoslice.masses import integer_masses
-from orthoslice.matching import match
+from orthoslice.matching import match, match_bytes
 from orthoslice.names import answers_other_names
-from orthoslice.options import check_directions, check_n_directions, check_p, check_sampler
+from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
+from orthoslice.passes import check_room
 from orthoslice.ready import as_given, in_canonical_order, with_masses
 from orthoslice.result import Estimate
 from orthoslice.scores import Exact, Sliced
@@ -61,7 +62,7 @@ def wasserstein_bounds(
     directions: Any = "auto",
     n_directions: int | None = None,
     rng: RNG = None,
-    memory: int | str = "256MB",
+    memory: int | str | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Bounds:
@@ -77,8 +78,11 @@ def wasserstein_bounds(
 
     Parameters
     ----------
-    x, y, p, x_weights, y_weights, directions, n_directions, rng, memory, workers, progress
+    x, y, p, x_weights, y_weights, directions, n_directions, rng, workers, progress
         As in :func:`sliced_wasserstein`, for single clouds `(n, dim)`.
+    memory
+        As in :func:`match`, of which it takes as much: (n + m) (16 dim + 160) bytes at least, or
+        (n + m) (16 dim + 1800) with weights or unequal sizes.
 
     Returns
     -------
@@ -106,7 +110,13 @@ def wasserstein_bounds(
     sampler, rows, rng = _settled(sampler, count, cloud_x.dim, rng)
     clouds = (cloud_x.points, cloud_y.points, cloud_x.weights, cloud_y.weights)
     count = None if isinstance(sampler, Given) else count
-    options = Options(sampler, count, None, None, None, rng, memory, workers, progress)
+    room = check_memory("256MB")
+    if memory is not None:
+        held, row = match_bytes(cloud_x, cloud_y)
+        check_room(check_memory(memory), held + row, "all points twice, in float64, and a matching of them")
+        # Points are held twice while distances are estimated.
+        room = check_memory(memory) - held
+    options = Options(sampler, count, None, None, None, rng, room, workers, progress)
     sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
     same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
@@ -164,7 +174,7 @@ def _shifted(moved: float, diameter: float, p: float) -> float:
 
 def _size(x: Cloud, y: Cloud) -> float:
     """No less than the largest distance of a point from the origin."""
-    return max(float(np.abs(c.points).max()) for c in (x, y)) * math.sqrt(x.dim) * (1 + 4 * _EPS)
+    return max(largest_magnitude(c.points) for c in (x, y)) * math.sqrt(x.dim) * (1 + 4 * _EPS)
 
 
 def _lower(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, moved: float) -> float:
@@ -183,7 +193,7 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, moved: float)
     """
     p, scale = sliced.p, sliced._scale
     # As they were projected. In units of `scale` nothing overflows.
-    unit_x, unit_y = centred(Cloud(x.points / scale, x.weights), Cloud(y.points / scale, y.weights))
+    unit_x, unit_y = centred(*(c if scale == 1 else Cloud(c.points / scale, c.weights) for c in (x, y)))
     size = _size(unit_x, unit_y)
     # Sums in pairs have an error that grows with log n only.
     roundings = 4 * (x.dim + 32 + math.log2(x.n + y.n)) * _EPS
@@ -197,8 +207,8 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, moved: float)
 
 def _mean(cloud: Cloud) -> Any:
     # Along the last axis NumPy adds in pairs.
-    columns = np.ascontiguousarray(cloud.points.T)
-    return columns.mean(axis=1) if cloud.weights is None else (columns * cloud.weights).sum(axis=1)
+    columns = (np.ascontiguousarray(column) for column in cloud.points.T)
+    return np.array([c.mean() if cloud.weights is None else (c * cloud.weights).sum() for c in columns])
 
 
 def _by_directions(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, size: float) -> float:
@@ -258,7 +268,7 @@ def _by_axes(x: Cloud, y: Cloud, p: float) -> float:
 
 
 def _upper(
-    x: Cloud, y: Cloud, projected: Estimate, moved: float, memory: int | str, workers: int | None
+    x: Cloud, y: Cloud, projected: Estimate, moved: float, memory: int | str | None, workers: int | None
 ) -> tuple[float, Coupling]:
     """The cost of the cheapest coupling, rounded up, and the coupling; the arguments are those of `_lower`."""
     fit_x, fit_y, exponent = fit_lengths(x, y)
@@ -269,12 +279,12 @@ def _upper(
     # Nothing cancels in a cost, so its error is relative.
     cost = cost * (1 + (x.dim + 64) * _EPS) + _lost(x.dim, exponent)
     origin = fit_x.points[0]
-    size = _size(Cloud(fit_x.points - origin), Cloud(fit_y.points - origin))
+    size = max(_size(Cloud(c.points - origin), Cloud(np.zeros_like(origin)[None])) for c in (fit_x, fit_y))
     return math.nextafter(_grown(cost + _shifted(moved, 2 * size, projected.p), exponent), math.inf), coupling
 
 
 def _cheapest(
-    x: Cloud, y: Cloud, projected: Estimate, memory: int | str, workers: int | None
+    x: Cloud, y: Cloud, projected: Estimate, memory: int | str | None, workers: int | None
 ) -> tuple[float, Coupling]:
     """A coupling made of the cheapest one that a direction induces, and the p-th root of its cost."""
     weights: dict[str, Any] = {"x_weights": x.weights, "y_weights": y.weights}

@@ -19,7 +19,7 @@ from orthoslice.explanation import Explanation
 from orthoslice.frames import column_names, is_frame
 from orthoslice.inference import TwoSampleResult, two_sample_test
 from orthoslice.labels import Table
-from orthoslice.matching import match
+from orthoslice.matching import match, match_bytes
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_memory, check_p
 from orthoslice.result import Estimate
@@ -31,9 +31,6 @@ PARTS = ("sliced", "test", "bounds", "shuffled_move", "projected", "explanation"
 DEFAULT_ROWS = 5_000
 
 UNITS = "in units of the data"
-
-# Copies of a sample in float64 that matching, testing and explaining hold at their peak.
-_COPIES = 8
 
 # Pairs of rows that tell how far apart two rows typically are.
 _PAIRS = 1000
@@ -327,7 +324,9 @@ def plan_comparison(
         raise ValueError(f"`features` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
     _, seed = resolve_rng(rng, np.zeros(1))
     assert seed is not None
-    room = check_memory(memory) // (2 * 8 * _COPIES * cloud_x.dim)
+    # What bounds and matchings take, of samples that may differ in size, is more than what the others do.
+    example = Cloud(cloud_x.points[:1]), Cloud(cloud_x.points[[0, 0]])
+    room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
     most = max(2, min(check_count("max_rows", max_rows), room))
     draw = np.random.default_rng(seed)
     return Plan(

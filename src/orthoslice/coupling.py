@@ -58,6 +58,11 @@ def coupling_bytes(x: Cloud, y: Cloud) -> int:
     return 8 * numbers * math.prod(shared_batch(x, y)) * (x.n + y.n)
 
 
+def couples_ranks(x: Cloud, y: Cloud) -> bool:
+    """Whether points are matched rank by rank; otherwise there are more pairs than points of either cloud."""
+    return x.weights is None and y.weights is None and x.n == y.n
+
+
 def couple(px: Array, py: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool = False) -> Pairs:
     """Couple `px (slices, ..., n)` with `py (slices, ..., m)` by order.
 

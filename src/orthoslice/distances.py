@@ -85,8 +85,10 @@ def sliced_wasserstein(
         An integer, a NumPy ``SeedSequence`` or ``Generator``, a torch ``Generator`` or a JAX key. An integer
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
     memory
-        Working memory in bytes or as text, beyond the clouds and what one direction needs. The number of
-        directions does not change it. Of Dask collections, what one task may hold.
+        Working memory in bytes or as text, beyond the clouds. The number of directions does not change it. In
+        host memory a direction takes 3 (n + m) numbers of the clouds' type, 8 (n + m) with gradients, and there
+        is always room for one; fewer threads work where not each has room. Of Dask collections, what one task
+        may hold.
     workers
         Threads that work on NumPy arrays, or on Dask collections without a cluster; all cores by default. Other
         libraries have their own settings.
@@ -140,8 +142,11 @@ def projected_wasserstein(
 
     Parameters
     ----------
-    x, y, p, x_weights, y_weights, directions, n_directions, rtol, atol, control, rng, memory, workers, progress
+    x, y, p, x_weights, y_weights, directions, n_directions, rtol, atol, control, rng, workers, progress
         As in :func:`sliced_wasserstein`.
+    memory
+        As there, where a direction takes 48 (n + m) bytes, and twice as many with weights or where n and m
+        differ. Points of arrays are copied into an order of their own besides; those of memory maps are not.
     cost
         How a coupling is priced; the first three are unbiased for every p.
 

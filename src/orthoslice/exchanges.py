@@ -17,6 +17,7 @@ import numpy as np
 from orthoslice.arrays import (
     Array,
     Operation,
+    concat_rows,
     constant,
     device,
     library,
@@ -35,6 +36,9 @@ from orthoslice.threads import ordered_map
 
 # Pieces of work for each worker: groups differ in how long they take.
 _PIECES = 4
+
+# Coordinates of the pairs that are priced at once.
+_GATHERED = 1 << 18
 
 # A sweep of exchanges goes through the pairs of a group in as many turns as it has points.
 _LARGEST_PLAIN_GROUP = 64
@@ -61,7 +65,17 @@ class MassPairs(NamedTuple):
 
 def make_match(partner: Array, x: Cloud, y: Cloud, p: float) -> Match:
     """A matching with its costs."""
-    return Match(partner, pair_costs(x.points, gather_points(y.points, partner), p))
+    costs = [
+        pair_costs(x.points[part, :], gather_points(y.points, partner[part]), p)
+        for part in parts_of_pairs(x.points, x.n)
+    ]
+    return Match(partner, costs[0] if len(costs) == 1 else concat_rows(costs))
+
+
+def parts_of_pairs(points: Array, n_pairs: int) -> list[slice]:
+    """Pairs that are gathered and priced at once: on the host as many as a cache holds, elsewhere all."""
+    step = max(1, _GATHERED // points.shape[-1]) if isinstance(points, np.ndarray) else n_pairs
+    return [slice(first, first + step) for first in range(0, n_pairs, step)]
 
 
 def pair_costs(x: Array, y: Array, p: float) -> Array:

@@ -16,17 +16,18 @@ from orthoslice.cloud import numpy_clouds
 from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.costs.lines import differences, powered, scatter_slopes, weigh
 from orthoslice.costs.pools import mean_power
-from orthoslice.coupling import couple, coupling_bytes
+from orthoslice.coupling import couple, couples_ranks
 from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections, check_count
 from orthoslice.explanation import DifferentDirection, Explanation, Feature, MovedPoint
 from orthoslice.frames import column_names, is_frame, listed, repeated
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_memory, check_p
+from orthoslice.passes import share_memory
 from orthoslice.ready import ReadyCloud, as_given, with_masses
 from orthoslice.request import plan_layout
 from orthoslice.scores import Sliced
-from orthoslice.sweeps import Piece, check_underflow, sweep_directions
+from orthoslice.sweeps import Piece, check_underflow, have_other_points, sweep_directions
 from orthoslice.threads import default_workers, ordered_map
 
 # A feature dominates that has at least this part of the pooled variance, and so many times the median's.
@@ -76,8 +77,11 @@ def explain(
         How many points of x to name.
     n_directions
         How many directions are drawn: to begin searches with, and to see how far points move.
-    rng, memory, workers
+    rng, workers
         As in :func:`sliced_wasserstein`.
+    memory
+        Working memory in bytes or as text, beyond the clouds. A direction takes 64 (n + m) bytes, twice as many
+        with weights or where n and m differ; there is always room for one.
 
     Returns
     -------
@@ -128,7 +132,7 @@ def explain(
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
     job = Job(*with_masses(as_given(cloud_x), as_given(cloud_y)), p, room, many)
     told = _compare_features(job)
-    check_underflow(p, cloud_x, cloud_y, told.scores)
+    check_underflow(p, cloud_x.dtype, told.scores, lambda: have_other_points(cloud_x, cloud_y))
     job = Job(*centred(job.x, job.y), p, room, many)
     theta, scores, costs = _move_points(job, sampler, layout, stream)
     sizes = cloud_x.n, cloud_y.n
@@ -158,9 +162,11 @@ class Job(NamedTuple):
     memory: int
     workers: int
 
-    def at_once(self, row_bytes: int, many: int) -> int:
-        """Of `many` rows those for one worker at a time: what fits the memory, and work for all."""
-        return max(1, min(self.memory // (self.workers * row_bytes), -(-many // self.workers)))
+    def shared(self, many: int) -> tuple[int, int]:
+        """Workers, and of `many` rows those for each at a time: what fits the memory, and work for all."""
+        row = (64 if couples_ranks(self.x, self.y) else 128) * (self.x.n + self.y.n)
+        workers, rows = share_memory(self.memory, row, self.workers)
+        return workers, min(rows, -(-many // workers))
 
 
 class Compared(NamedTuple):
@@ -197,9 +203,9 @@ def _row_labels(x: Any) -> Any:
 def _compare_features(job: Job) -> Compared:
     """Every feature alone, a few columns at a time."""
     dim = job.x.dim
-    step = job.at_once(2 * coupling_bytes(job.x, job.y), dim)
+    workers, step = job.shared(dim)
     work = (functools.partial(_compare_columns, job, slice(k, k + step)) for k in range(0, dim, step))
-    return Compared(*(np.concatenate(part) for part in zip(*ordered_map(work, job.workers), strict=True)))
+    return Compared(*(np.concatenate(part) for part in zip(*ordered_map(work, workers), strict=True)))
 
 
 def _compare_columns(job: Job, columns: slice) -> Compared:
@@ -216,11 +222,11 @@ def _compare_columns(job: Job, columns: slice) -> Compared:
 
 def _move_points(job: Job, sampler: Sampler, layout: Layout, stream: Stream) -> tuple[Table, Table, Table]:
     """Directions `(slices, dim)`, their scores `(slices,)`, and of each point of x its mean |move|^p `(n,)`."""
-    step = job.at_once(2 * coupling_bytes(job.x, job.y), layout.n_directions)
+    workers, step = job.shared(layout.n_directions)
     pieces = sweep_directions(sampler, layout, stream, job.x.dim, np.dtype(np.float64), step)
     theta, scores, costs = [], [], np.zeros(job.x.n)
     work = (functools.partial(_move_along, job, piece) for piece in pieces)
-    for rows, found, total in ordered_map(work, job.workers):
+    for rows, found, total in ordered_map(work, workers):
         theta.append(rows)
         scores.append(found)
         costs += total

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from orthoslice.arrays import RNG, Array, resolve_rng
-from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.conditioning import centred, rescaled, unit_scale
+from orthoslice.cloud import Cloud, numpy_clouds
+from orthoslice.conditioning import rescaled, unit_scale
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.stratified import Stratified
@@ -27,13 +27,18 @@ from orthoslice.options import (
     check_p,
     check_workers,
 )
+from orthoslice.passes import check_room
 from orthoslice.permutations import PermutationTest, labelled_distances
+from orthoslice.pooling import pieces_of, pool_clouds
 from orthoslice.ready import ReadyCloud
 from orthoslice.request import plan_layout
 from orthoslice.scores import Exact, Score, Sliced
 
 # Statistics closer to each other than this are taken for equal: sums in another order differ by less.
 _SAME = 1e-9
+
+# Bytes a point besides the points, where pairs are priced in space: labels, and a direction in order.
+_SPACE_BYTES = 112
 
 # Fewer labellings than this, and no p-value of 5% can be had.
 _FEWEST_LABELLINGS = 20
@@ -198,8 +203,11 @@ def two_sample_test(
         As in :func:`sliced_wasserstein`. The same integer gives the same directions as there, and the same
         labels on every device.
     memory
-        How much to use for working memory, such as ``"256MB"``, which is what None means in host memory. On a
-        GPU None means half of what is free: it is quick where many labellings have a place side by side.
+        How much to use for working memory beyond the samples, such as ``"256MB"``, which is what None means in
+        host memory. Labels and a direction take 52 (n + m) bytes, for which there is always room. For
+        ``score="projected"`` all points are held twice in float64: (n + m) (16 dim + 112) bytes at least, which
+        None allows for; with less it says so. On a GPU None means half of what is free: it is quick where many
+        labellings have a place side by side.
     x_weights, y_weights
         There are none here, since points of different weight cannot change places.
 
@@ -241,9 +249,9 @@ def two_sample_test(
     _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
     is_lazy = is_dask(x) or is_dask(y)
-    cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else host_clouds("two_sample_test", x, y)
+    cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
     exchange = check_groups(groups, cloud_x.n, cloud_y.n)
-    sampler = check_host_directions(directions, cloud_x)
+    sampler = check_host_directions(directions, Cloud(np.zeros((1, cloud_x.dim))))
     if isinstance(sampler, Stratified):
         raise ValueError(
             "`directions` must not depend on who is x and who is y; got Stratified, which is made for the two "
@@ -255,13 +263,24 @@ def two_sample_test(
     stream, seed = resolve_rng(rng, np.zeros(1))
     home = _gpu_home(x)
     sizes = cloud_x.n, cloud_y.n
-    cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
+    room = _default_memory(home) if memory is None else check_memory(memory)
     if is_lazy:
+        cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
         pooled = ReadyCloud(np.broadcast_to(np.zeros(()), (sum(sizes), cloud_x.dim)))
     else:
-        pooled = ReadyCloud(np.concatenate([cloud_x.points, cloud_y.points]))
-        # After they are pooled: from here on nothing but the labels knows who is x and who is y.
-        pooled, _ = centred(pooled, pooled)
+        # From here on nothing but the labels knows who is x and who is y.
+        in_space = score == "projected"
+        if in_space and home is None:
+            takes = sum(sizes) * (2 * 8 * cloud_x.dim + _SPACE_BYTES)
+            room = max(room, takes) if memory is None else room
+            check_room(room, takes, "all points twice, in float64, where pairs are priced in space")
+        pool = pool_clouds(
+            (cloud_x, cloud_y), np.dtype(np.float64), p, room, copied=in_space or home is not None
+        )
+        pooled, scale = pool.cloud, pool.scale
+        if home is None:
+            # Put in the order that decides ties, they are held again, with that order and their roundings.
+            room = pool.memory - (sum(sizes) * (8 * cloud_x.dim + 16) if in_space else 0)
     test = PermutationTest(
         score=score,
         p=p,
@@ -271,7 +290,7 @@ def two_sample_test(
         layout=layout,
         stream=stream,
         n_labellings=count + 1,
-        memory=_default_memory(home) if memory is None else check_memory(memory),
+        memory=room,
         workers=check_workers(workers),
         home=home,
     )
@@ -281,7 +300,7 @@ def two_sample_test(
         distances, farthest = lazy_labelled_distances(test, cloud_x, cloud_y, progress)
     else:
         distances = labelled_distances(test, progress)
-        farthest = math.sqrt(float(np.max(np.vecdot(pooled.points, pooled.points))))
+        farthest = math.sqrt(max(float(np.vecdot(piece, piece).max()) for piece in pieces_of(pooled)))
     # By how much the rounding of projections can move a distance, which is a distance of roundings.
     slack = 8 * (pooled.dim + 8) * 2.0**-53 * farthest
     reached = int((distances[1:] >= distances[0] * (1 - _SAME) - slack).sum())

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import Operation, Stream, threefry
+from orthoslice.arrays import Array, Operation, Stream, namespace, threefry
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.coupling import powered_norm, rank_pairs
-from orthoslice.kernels import LABELLINGS, numba_refusal
+from orthoslice.kernels import LABELLINGS, numba_refusal, rows_refusal
+from orthoslice.orders import stable_order
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
@@ -32,15 +33,21 @@ class Exchange:
     unit: Table
     """The unit of every pooled point, `(points,)` of uint32."""
     left: Table
-    """Units of the stratum from this one on, itself included, `(units,)` of int64."""
+    """Units of the stratum from this one on, itself included, `(units,)` of int32."""
     quota: Table
-    """How many units of a stratum go to x, at its first unit; -1 elsewhere. `(units,)` of int64."""
+    """How many units of a stratum go to x, at its first unit; -1 elsewhere. `(units,)` of int32."""
     observed: Table
     """The labels of the first labelling: whether a unit belongs to x, `(units,)` of bool."""
     weight: Table
     """Points of each unit, `(units,)` of int64."""
     told: str
     """What changes places, in words."""
+
+    @property
+    def nbytes(self) -> int:
+        """What all of it takes; equal weights are a single number."""
+        arrays = (self.unit, self.left, self.quota, self.observed, self.weight)
+        return sum(a.nbytes for a in arrays if any(a.strides))
 
     @property
     def n_labellings(self) -> float:
@@ -62,12 +69,23 @@ def free_exchange(n: int, m: int) -> Exchange:
     total = n + m
     return Exchange(
         unit=np.arange(total, dtype=np.uint32),
-        left=np.arange(total, 0, -1, dtype=np.int64),
-        quota=np.where(np.arange(total) == 0, n, -1),
+        left=np.arange(total, 0, -1, dtype=np.int32),
+        quota=_quotas(total, np.zeros(1, dtype=np.intp), n),
         observed=np.arange(total) < n,
-        weight=np.ones(total, dtype=np.int64),
+        weight=_equal_weights(total),
         told="labels",
     )
+
+
+def _quotas(n_units: int, starts: Table, of_x: Table | int) -> Table:
+    """How many units go to x, at the first unit of each stratum."""
+    quota = np.full(n_units, -1, dtype=np.int32)
+    quota[starts] = of_x
+    return quota
+
+
+def _equal_weights(n_units: int) -> Table:
+    return np.broadcast_to(np.int64(1), (n_units,))
 
 
 def half_exchange(n: int, m: int) -> Exchange:
@@ -116,14 +134,12 @@ def grouped_exchange(in_x: Table, group: Table) -> Exchange:
     place = np.empty(len(group), dtype=np.uint32)
     place[order] = np.arange(len(group), dtype=np.uint32)
     starts = np.cumsum(size) - size
-    quota = np.full(len(group), -1, dtype=np.int64)
-    quota[starts] = size_x
     return Exchange(
         unit=place,
-        left=np.repeat(starts + size, size) - np.arange(len(group)),
-        quota=quota,
+        left=(np.repeat(starts + size, size) - np.arange(len(group))).astype(np.int32),
+        quota=_quotas(len(group), starts, size_x),
         observed=in_x[order],
-        weight=np.ones(len(group), dtype=np.int64),
+        weight=_equal_weights(len(group)),
         told=f"labels within {n_groups} groups",
     )
 
@@ -183,6 +199,28 @@ def unpacked(words: Table) -> Table:
 
 def _kernel_refusal(*_: Any) -> str | None:
     return numba_refusal()
+
+
+sort_with_units = Operation("sort_with_units")
+"""sort_with_units(projections (slices, points), unit (points,)) -> values, at, both (slices, points).
+
+Projections in increasing order, and the units of the points they are of; equal ones keep their order. The
+projections may be overwritten.
+"""
+
+
+@sort_with_units.implementation("numba", lambda projections, _: rows_refusal(projections))
+def _sort_with_units_numba(projections: Table, unit: Table) -> tuple[Table, Table]:
+    from orthoslice.kernels.numba.labels import sort_in_place
+
+    values = np.ascontiguousarray(projections)
+    return values, sort_in_place(values, unit)
+
+
+@sort_with_units.implementation("reference", lambda *_: None)
+def _sort_with_units(projections: Array, unit: Array) -> tuple[Array, Array]:
+    order = stable_order(projections)
+    return namespace(projections).take_along_axis(projections, order, axis=1), unit[order]
 
 
 draw_labels = Operation("draw_labels")

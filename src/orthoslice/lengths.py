@@ -12,7 +12,7 @@ from orthoslice.cloud import Cloud
 FloatArray = NDArray[np.float64]
 
 # Numbers of a gather that is still quick.
-_GATHER_ITEMS = 1 << 20
+_GATHER_ITEMS = 1 << 18
 # Differences of coordinates below this fit float64, and so do their lengths in any dimension.
 _LARGEST = 2.0**1000
 _SHRINK = 100

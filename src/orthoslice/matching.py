@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, single_clouds
 from orthoslice.conditioning import scale_on_device, unit_scale
 from orthoslice.costs.space import price_in_space
-from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, unreadable_nan
+from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, couples_ranks, unreadable_nan
 from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import check_count, projection_dtype
 from orthoslice.directions.drawing import Blocks, draw_blocks
@@ -47,6 +48,7 @@ from orthoslice.exchanges import (
     make_match,
     merge_matches,
     pair_costs,
+    parts_of_pairs,
     recouple,
     rematch,
     whole_masses,
@@ -54,6 +56,7 @@ from orthoslice.exchanges import (
 from orthoslice.kernels.cuda.groups import LARGEST_GROUP
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
+from orthoslice.passes import check_room, share_memory
 from orthoslice.progress import progress_bar
 from orthoslice.ready import ReadyCloud, make_ready
 from orthoslice.sweeps import Piece, sweep_directions
@@ -98,7 +101,7 @@ def match(
     n_directions: int | None = None,
     n_sweeps: int | None = None,
     rng: RNG = None,
-    memory: int | str = "256MB",
+    memory: int | str | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Coupling:
@@ -112,8 +115,13 @@ def match(
 
     Parameters
     ----------
-    x, y, p, x_weights, y_weights, directions, rng, memory, workers
+    x, y, p, x_weights, y_weights, directions, rng, workers
         As in :func:`sliced_wasserstein`, for single clouds `(n, dim)`.
+    memory
+        Working memory in bytes or as text, beyond the clouds. All points are held in float64, in an order of
+        their own, with a matching of them and a direction or a tree: (n + m) (16 dim + 160) bytes of host
+        memory at least; with less `match` says so. With weights or unequal sizes there are several pairs a
+        point, and it is (n + m) (16 dim + 1800). None means as much as all workers take.
     n_directions
         How many directions induce couplings to begin with; 32 by default.
     n_sweeps
@@ -175,11 +183,15 @@ def match(
         count = sampler.theta.shape[0] if isinstance(sampler, Given) else DEFAULT_DIRECTIONS
     if n_sweeps is not None:
         n_sweeps = check_count("n_sweeps", n_sweeps, least=0)
-    memory = check_memory(memory)
     workers = default_workers() if workers is None else check_count("workers", workers)
     like, theta = cloud_x.points, sampler.theta if isinstance(sampler, Given) else None
     # What is in host memory has compiled kernels, of float64 alone: clouds are small beside the rest.
     on_host = is_bridged(like) or (library(like) in ("numpy", "jax") and is_readable(like))
+    room = (
+        _room(cloud_x, cloud_y, memory, workers)
+        if on_host
+        else check_memory("256MB" if memory is None else memory)
+    )
     plain = [
         None if a is None else to_numpy(a).astype(np.float64, copy=False) if on_host else detach(a)
         for a in given
@@ -192,7 +204,7 @@ def match(
         full_precision(like),
         progress_bar("steps", count + _n_trees(cloud_x.dim) + steps, progress) as advance,
     ):
-        search = _Search(p, sampler, count, n_sweeps, stream, memory, workers, advance)
+        search = _Search(p, sampler, count, n_sweeps, stream, room, workers, advance)
         ix, iy, mass = search.run(Cloud(plain[0], plain[2]), Cloud(plain[1], plain[3]))
     xp, place = namespace(like), device(like)
     if on_host:
@@ -200,6 +212,22 @@ def match(
         mass = xp.asarray(mass, dtype=wide_float(like), device=place)
     mass = mass + unreadable_nan(theta, cloud_x.weights, cloud_y.weights)
     return Coupling(cloud_x.points, cloud_y.points, ix, iy, mass)
+
+
+def match_bytes(x: Cloud, y: Cloud) -> tuple[int, int]:
+    """What :func:`match` holds of host clouds, and what a direction or a tree takes (measured, rounded up)."""
+    held, row = (64, 96) if couples_ranks(x, y) else (1640, 160)
+    return (16 * x.dim + held) * (x.n + y.n), row * (x.n + y.n)
+
+
+def _room(x: Cloud, y: Cloud, memory: int | str | None, workers: int) -> int:
+    """Working memory for directions and trees, besides what is held."""
+    held, row = match_bytes(x, y)
+    if memory is None:
+        return max(check_memory("256MB"), workers * row)
+    given = check_memory(memory)
+    check_room(given, held + row, "all points twice, in float64, and a matching of them")
+    return given - held
 
 
 def _n_trees(dim: int) -> int:
@@ -281,14 +309,13 @@ class _Search:
     def _couplings(self, x: ReadyCloud, y: ReadyCloud) -> Iterator[Pairs]:
         """Couplings by order along every direction, then those of trees; threads work on NumPy arrays."""
         workers = self.workers if library(x.points) == "numpy" else 1
-        for pairs in ordered_map(self._pieces(x, y, workers), workers):
+        workers, chunk = share_memory(self.memory, match_bytes(x, y)[1], workers)
+        for pairs in ordered_map(self._pieces(x, y, chunk), workers):
             yield pairs
             self.advance(pairs.ix.shape[0])
 
-    def _pieces(self, x: ReadyCloud, y: ReadyCloud, workers: int) -> Iterator[Callable[[], Pairs]]:
+    def _pieces(self, x: ReadyCloud, y: ReadyCloud, chunk: int) -> Iterator[Callable[[], Pairs]]:
         layout = Layout(check_sampler(self.sampler, self.n_directions, x.dim))
-        # Projections, orders and pairs of a row, at their peak.
-        chunk = max(1, self.memory // (workers * 8 * 12 * (x.n + y.n)))
         dtype = projection_dtype(x.points)
         for piece in sweep_directions(self.sampler, layout, self.stream, x.dim, dtype, chunk):
             yield functools.partial(_sliced, x, y, piece)
@@ -296,14 +323,14 @@ class _Search:
             yield functools.partial(self._tree, x, y, tree)
 
     def _tree(self, x: ReadyCloud, y: ReadyCloud, tree: int) -> Pairs:
-        levels = levels_for(max(x.n, y.n), 1)
-        keys = self._keys(tree, levels, x, y)
-        ix, iy = (halve(k, c.masses)[None, :] for k, c in zip(keys, (x, y), strict=True))
+        n = max(x.n, y.n)
+        levels = levels_for(n, 1)
+        ix, iy = (halve(self._keys(tree, levels, n, c), c.masses)[None, :] for c in (x, y))
         return couple_orders(ix, iy, x, y)
 
-    def _keys(self, tree: int, levels: int, x: ReadyCloud, y: ReadyCloud) -> tuple[Array, Array]:
-        """Projections `(levels, n)` and `(levels, m)` of both clouds on the directions of a tree."""
-        most = max(1, levels_for(max(x.n, y.n), 1))
+    def _keys(self, tree: int, levels: int, most_points: int, x: ReadyCloud) -> Array:
+        """Projections `(levels, n)` of a cloud on the directions of a tree, which depend on `most_points`."""
+        most = max(1, levels_for(most_points, 1))
         rows = min(most, x.dim)
         blocks = -(-most // rows)
         drawn = draw_blocks(
@@ -318,18 +345,26 @@ class _Search:
                 purpose=TREES,
             )
         )
-        px, py = (c.project(drawn, slice(0, levels), widely=True) for c in (x, y))
-        return px, py
+        return x.project(drawn, slice(0, levels), widely=True)
+
+    def _paired_keys(
+        self, number: int, levels: int, x: ReadyCloud, y: ReadyCloud, ix: Array | None, iy: Array
+    ) -> Array:
+        """What pairs are put into groups by: where their points of x lie, those of y, or the sums of both."""
+        keys = None
+        for turn, cloud, index in ((0, x, ix), (1, y, iy)):
+            if number % _ROUND in (turn, _ROUND - 1):
+                own = self._keys(_MANY_TREES + number, levels, max(x.n, y.n), cloud)
+                keys = own if index is None else _add_columns(keys, own, index)
+        return keys
 
     def _improve(self, match: Match, x: ReadyCloud, y: ReadyCloud) -> Match:
         """Match the points of groups anew, in one sweep after the other."""
-        xp = namespace(x.points)
         levels, is_optimal = self._groups(match, x)
 
         def sweep(number: int, match: Match) -> Match:
-            px, py = self._keys(_MANY_TREES + number, levels, x, y)
-            keys = _in_turn(number, px, lambda: xp.take(py, match.partner, axis=1))
-            better: Match = rematch(match, halve(keys, None), levels, x, y, self.p, self.workers)
+            order = halve(self._paired_keys(number, levels, x, y, None, match.partner), None)
+            better: Match = rematch(match, order, levels, x, y, self.p, self.workers)
             return better
 
         once = is_optimal and levels == 0
@@ -358,12 +393,14 @@ class _Search:
 
         def sweep(number: int, pairs: MassPairs) -> MassPairs:
             levels = levels_for(len(pairs.ix), _GROUP)
-            px, py = self._keys(_MANY_TREES + number, levels, x, y)
-            keys = _in_turn(number, px[:, pairs.ix], lambda: py[:, pairs.iy])
-            return recouple(pairs, halve(keys, None), levels, x, y, self.p, self.workers)
+            order = halve(self._paired_keys(number, levels, x, y, pairs.ix, pairs.iy), None)
+            return recouple(pairs, order, levels, x, y, self.p, self.workers)
 
         def cost(pairs: MassPairs) -> float:
-            return float(pairs.mass @ pair_costs(x.points[pairs.ix], y.points[pairs.iy], self.p))
+            return math.fsum(
+                pairs.mass[part] @ pair_costs(x.points[pairs.ix[part]], y.points[pairs.iy[part]], self.p)
+                for part in parts_of_pairs(x.points, len(pairs.ix))
+            )
 
         return self._repeat(sweep, pairs, cost, len(pairs.ix) <= _GROUP)
 
@@ -382,7 +419,13 @@ class _Search:
         return found
 
 
-def _in_turn(sweep: int, of_x: Array, of_y: Callable[[], Array]) -> Array:
-    """What pairs are put into groups by: where their points of x lie, those of y, or the sums of both."""
-    kind = sweep % _ROUND
-    return of_x if kind == 0 else of_y() if kind == 1 else of_x + of_y()
+def _add_columns(keys: Array | None, table: Array, index: Array) -> Array:
+    """Columns of a table, at `index`, added to `keys` if there are any; of NumPy arrays row by row."""
+    if not isinstance(table, np.ndarray):
+        columns = namespace(table).take(table, index, axis=1)
+        return columns if keys is None else keys + columns
+    if keys is None:
+        keys = np.zeros((len(table), len(index)))
+    for own, row in zip(keys, table, strict=True):
+        own += row[index]
+    return keys

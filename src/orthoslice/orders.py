@@ -15,6 +15,9 @@ from orthoslice.mapped import MappedPoints, stored_points
 # Clearing its counters costs a radix sort as much as NumPy needs for a row of this length.
 _SHORTEST_RADIX = 64
 
+# Coordinates whose lengths are worked out at a time.
+_LENGTH_ITEMS = 1 << 18
+
 
 stable_order = Operation("stable_order")
 """stable_order(projections (..., n)) -> (..., n): the order of every row; equal numbers keep theirs."""
@@ -120,7 +123,13 @@ def roundings(points: Array) -> Array:
     A sum of `dim` products is off by at most `dim` roundings of the product of both lengths, in whatever order
     it is taken; a few more allow for transforms.
     """
-    return (points.shape[-1] + 8) * 2.0**-53 * _lengths(points)
+    n, dim = points.shape[-2:]
+    # A few points at a time, as a cache holds them: lengths take several tables as large as the points.
+    step = max(1, _LENGTH_ITEMS // math.prod((*points.shape[:-2], dim)))
+    if not isinstance(points, np.ndarray) or n <= step:
+        return (dim + 8) * 2.0**-53 * _lengths(points)
+    parts = [_lengths(points[..., first : first + step, :]) for first in range(0, n, step)]
+    return (dim + 8) * 2.0**-53 * np.concatenate(parts, axis=-1)
 
 
 def _lengths(points: Array) -> Array:

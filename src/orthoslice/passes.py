@@ -29,6 +29,7 @@ from orthoslice.arrays import (
 from orthoslice.blocks import Layout
 from orthoslice.cloud import shared_batch
 from orthoslice.costs.draw import Draw, Scored
+from orthoslice.coupling import couples_ranks
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
@@ -99,7 +100,7 @@ class Passes:
 
     def _run_eager(self, tasks: list[Task], chunk: int) -> Table:
         """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
-        workers = min(self.request.workers, len(tasks)) if library(self.x.points) == "numpy" else 1
+        workers = min(self._share[0], len(tasks))
         parts: list[Array] = []
         totals: tuple[Array, ...] = ()
         for table, extra in ordered_map(self._work(tasks, chunk), workers):
@@ -200,22 +201,55 @@ class Passes:
         halves = tuple((a + b) / 2 for a, b in sides)
         return scored._replace(gradients=(*scored.gradients[:n_points], *halves))
 
+    @functools.cached_property
+    def _share(self) -> tuple[int, int]:
+        """As many workers as have room for a row each, and the rows that each of them may hold."""
+        request, x, y = self.request, self.x, self.y
+        per_row = request.score.row_bytes(x, y, request.p, self.wanted)
+        if request.score.breaks_ties and x.weights is None and y.weights is None and not couples_ranks(x, y):
+            # Ranks of both and their masses lie beside the pairs.
+            per_row *= 2
+        per_row += request.sampler.row_bytes(x.dim)
+        workers, rows = share_memory(
+            request.memory, per_row, request.workers if library(x.points) == "numpy" else 1
+        )
+        if is_readable(x.points):
+            # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
+            rows = min(rows, max(4, _HOST_BYTES // per_row))
+        return workers, rows
+
     def _chunk_rows(self, rows: int) -> int:
         """How many of these rows a pass may hold, from what a row is said to need."""
-        request, x, y = self.request, self.x, self.y
-        batch = math.prod(shared_batch(x, y))
-        per_row = request.score.row_bytes(x, y, request.p, self.wanted) + request.sampler.row_bytes(x.dim)
-        workers = request.workers if library(x.points) == "numpy" else 1
-        room = request.memory // workers
-        if not is_readable(x.points):
-            return int(max(1, room // per_row))
-        # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
-        limit = int(max(1, min(room, max(_HOST_BYTES, 4 * per_row)) // per_row))
-        if workers == 1 or rows * (x.n + y.n) * batch <= _WORTH_SHARING:
+        workers, limit = self._share
+        batch = math.prod(shared_batch(self.x, self.y))
+        if workers == 1 or rows * (self.x.n + self.y.n) * batch <= _WORTH_SHARING:
             return limit
         # As many pieces for every worker, of the same size: nobody waits for a straggler.
         pieces = -(-rows // (limit * workers)) * workers
         return -(-rows // pieces)
+
+
+def share_memory(memory: int, row_bytes: int, workers: int, own_bytes: int = 0) -> tuple[int, int]:
+    """How many workers have room for a row each, and how many rows each of them may hold; one at least.
+
+    A worker needs `own_bytes` besides, however many rows it has.
+
+    Examples
+    --------
+    >>> share_memory(100, 10, 4), share_memory(100, 40, 4), share_memory(100, 400, 4)
+    ((4, 2), (2, 1), (1, 1))
+    """
+    workers = max(1, min(workers, memory // (row_bytes + own_bytes)))
+    return workers, max(1, (memory // workers - own_bytes) // row_bytes)
+
+
+def check_room(memory: int, takes: int, what: str) -> None:
+    """Refuse a memory that does not hold what has to be in it all at once."""
+    if memory < takes:
+        raise ValueError(
+            f"`memory` must hold {what}: {-(-takes // 10**6)}MB; got {memory / 1e6:.4g}MB. Pass that much, "
+            "or some of the rows."
+        )
 
 
 def draw_lines(blocks: Blocks, steady: bool) -> Directions:

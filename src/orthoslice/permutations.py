@@ -11,22 +11,35 @@ import numpy as np
 
 from orthoslice.arrays import LABELS, Array, Operation, Stream, concat_rows, device, namespace, to_numpy
 from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.directions import Sampler
 from orthoslice.directions.given import Given
 from orthoslice.kernels import LABELLINGS
 from orthoslice.kernels.cuda import cuda_refusal
 from orthoslice.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
-from orthoslice.labels import Exchange, Table, kept_totals, label_block, line_totals, space_totals
-from orthoslice.orders import stable_order
+from orthoslice.labels import (
+    Exchange,
+    Table,
+    kept_totals,
+    label_block,
+    line_totals,
+    sort_with_units,
+    space_totals,
+)
+from orthoslice.passes import share_memory
+from orthoslice.pooling import are_all_equal
 from orthoslice.progress import progress_bar
 from orthoslice.ready import ReadyCloud, order_points, ready_for_ties
 from orthoslice.sweeps import Piece, check_underflow, sweep_directions
 from orthoslice.threads import ordered_map
 
-# Bytes a pooled point and direction: while it is projected and sorted, and as long as it is in use.
-_SORTING_BYTES, _SORTED_BYTES = 48, 12
+# Bytes a pooled point: what a worker sorts in, and what a direction takes, as long as it is in use. What is not
+# sorted in place takes more until then.
+_SORTING_BYTES, _SORTED_BYTES, _ORDERING_BYTES = 24, 12, 48
+
+# Bytes a pooled point that a worker needs to price labellings: words, and for other powers than 1 the labels
+# and points of one of them.
+_WORD_BYTES, _DEALT_BYTES = 8, 17
 
 # Bytes of a unit's labels under a group of labellings, on a GPU.
 _GROUP_BYTES = GROUP // 8
@@ -60,6 +73,11 @@ class PermutationTest(NamedTuple):
         groups = max(1, self.memory // 4 // (_GROUP_BYTES * len(self.exchange.left)))
         return min(groups, -(-self.n_labellings // GROUP)) * GROUP
 
+    @property
+    def room(self) -> int:
+        """Working memory besides what is held all along."""
+        return self.memory if self.home is not None else max(0, self.memory - self.exchange.nbytes)
+
 
 class Ordered(NamedTuple):
     """Pooled points in the order of their projections on some directions."""
@@ -82,15 +100,24 @@ def labelled_values(test: PermutationTest, progress: bool) -> Table:
     placed, lanes = _placed(test), test.lanes
     n_blocks = -(-test.n_labellings // lanes)
     with progress_bar("permutations", n_blocks * test.layout.n_directions, progress) as advance:
-        for part in _sorted_parts(placed):
-            blocks = (functools.partial(price_block, placed, part, block) for block in range(n_blocks))
-            for block, found in enumerate(ordered_map(blocks, min(placed.workers, n_blocks))):
+        for parts in _sorted_parts(placed):
+            blocks = (functools.partial(price_block, placed, parts, block) for block in range(n_blocks))
+            for block, found in enumerate(ordered_map(blocks, min(_pricing_workers(placed), n_blocks))):
                 totals[block * lanes : block * lanes + len(found)] += found
-                advance(len(part.places))
+                advance(sum(len(part.places) for part in parts))
+            # Before others are sorted.
+            parts.clear()
     # Costs of some labelling are more than nothing unless all points are equal.
-    one_point = Cloud(np.broadcast_to(test.pooled.points[:1], test.pooled.points.shape))
-    check_underflow(test.p, test.pooled, one_point, totals.max(keepdims=True) / test.layout.n_directions)
+    largest = totals.max(keepdims=True) / test.layout.n_directions
+    check_underflow(test.p, test.pooled.dtype, largest, lambda: not are_all_equal(test.pooled))
     return values_of(test, totals)
+
+
+def _pricing_workers(test: PermutationTest) -> int:
+    own = (
+        _WORD_BYTES if test.p == 1 and test.score == "sliced" else _WORD_BYTES + _DEALT_BYTES
+    ) * test.pooled.n
+    return share_memory(3 * test.room // 4, own, test.workers)[0]
 
 
 def ready_to_order(test: PermutationTest) -> PermutationTest:
@@ -106,7 +133,7 @@ def priced_piece(test: PermutationTest, piece: Piece) -> Table:
     """Summed costs of every labelling on some directions."""
     part = _sort(test, piece)
     n_blocks = -(-test.n_labellings // test.lanes)
-    return np.concatenate([price_block(test, part, block) for block in range(n_blocks)])
+    return np.concatenate([price_block(test, [part], block) for block in range(n_blocks)])
 
 
 def values_of(test: PermutationTest, totals: Table) -> Table:
@@ -139,26 +166,33 @@ def _placed(test: PermutationTest) -> PermutationTest:
     )
 
 
-def _sorted_parts(test: PermutationTest) -> Iterator[Ordered]:
-    """Pooled points in order, for some directions at a time."""
+def _sorted_parts(test: PermutationTest) -> Iterator[list[Ordered]]:
+    """Pooled points in order, for some directions at a time, which are sorted before any is in use."""
     n, dim = test.pooled.n, test.pooled.dim
-    at_once = max(
-        1, test.memory // 4 // test.workers // (n * _SORTING_BYTES + 96 * test.sampler.ambient_dim(dim))
-    )
-    at_once = min(at_once, max(1, -(-test.layout.n_directions // test.workers)))
-    # A quarter of the memory for sorting, and one each for the part in use, the next one, and its pieces.
-    held = max(1, test.memory // 4 // (n * _SORTED_BYTES))
+    # A quarter of the memory is for the part in use, and the rest to sort it or to price labellings.
+    held = max(1, test.room // 4 // (n * _SORTED_BYTES))
+    in_place = test.score == "sliced" and test.home is None
+    row = n * (_SORTED_BYTES if in_place else _ORDERING_BYTES) + 96 * test.sampler.ambient_dim(dim)
+    workers, at_once = share_memory(3 * test.room // 4, row, test.workers, n * _SORTING_BYTES)
+    at_once = min(at_once, held, max(1, -(-test.layout.n_directions // workers)))
     xp, points = namespace(test.pooled.points), test.pooled.points
     stream = Stream(*(xp.asarray(word, device=device(points)) for word in test.stream))
-    pieces = sweep_directions(test.sampler, test.layout, stream, dim, points.dtype, min(at_once, held))
-    parts: list[Ordered] = []
-    work = (functools.partial(_sort, test, piece) for piece in pieces)
-    for part in ordered_map(work, test.workers):
-        if parts and sum(len(p.places) for p in parts) + len(part.places) > held:
-            yield _joined(parts)
-            parts = []
-        parts.append(part)
-    yield _joined(parts)
+    pieces = sweep_directions(test.sampler, test.layout, stream, dim, points.dtype, at_once)
+    for some in _runs_of(pieces, held):
+        work = (functools.partial(_sort, test, piece) for piece in some)
+        parts = list(ordered_map(work, workers))
+        yield parts if test.home is None else [_joined(parts)]
+
+
+def _runs_of(pieces: Iterator[Piece], most_rows: int) -> Iterator[list[Piece]]:
+    """Pieces that follow each other, of at most so many rows together, or one."""
+    some: list[Piece] = []
+    for piece in pieces:
+        if some and sum(own.n_rows for own in some) + piece.n_rows > most_rows:
+            yield some
+            some = []
+        some.append(piece)
+    yield some
 
 
 def _joined(parts: list[Ordered]) -> Ordered:
@@ -167,20 +201,20 @@ def _joined(parts: list[Ordered]) -> Ordered:
 
 
 def _sort(test: PermutationTest, piece: Piece) -> Ordered:
-    projections = piece.directions.project(test.pooled.points, piece.rows)
-    xp, unit = namespace(projections), test.exchange.unit
-    if test.score == "projected":
-        return Ordered(None, xp.astype(order_points(projections, test.pooled), unit.dtype))
-    order = stable_order(projections)
-    return Ordered(xp.take_along_axis(projections, order, axis=1), unit[order])
+    projections = test.pooled.project(piece.directions, piece.rows, widely=True)
+    if test.score == "sliced":
+        return Ordered(*sort_with_units(projections, test.exchange.unit))
+    order = order_points(projections, test.pooled)
+    return Ordered(None, namespace(order).astype(order, test.exchange.unit.dtype))
 
 
 price_block = Operation("price_block")
-"""price_block(test, part, block) -> (lanes,): summed costs of one block of labellings, `test.lanes` at most."""
+"""price_block(test, parts, block) -> (lanes,): summed costs of a block of labellings, `test.lanes` at most."""
 
 
 @price_block.implementation("cuda", lambda test, *_: cuda_refusal(test.pooled.points, dtype="float64"))
-def _price_block_cuda(test: PermutationTest, part: Ordered, block: int) -> Table:
+def _price_block_cuda(test: PermutationTest, parts: list[Ordered], block: int) -> Table:
+    (part,) = parts
     first, own = block * test.lanes, test.exchange
     wanted = min(test.lanes, test.n_labellings - first)
     high, low = (int(word[0]) & 0xFFFFFFFF for word in test.stream.fold(0, LABELS))
@@ -197,18 +231,24 @@ def _price_block_cuda(test: PermutationTest, part: Ordered, block: int) -> Table
 
 
 @price_block.implementation("reference", lambda *_: None)
-def _price_block(test: PermutationTest, part: Ordered, block: int) -> Table:
+def _price_block(test: PermutationTest, parts: list[Ordered], block: int) -> Table:
     words = label_block(test.stream.fold(0, LABELS), block, test.exchange)
     lanes = min(LABELLINGS, test.n_labellings - block * LABELLINGS)
-    if test.kept is not None:
+    if test.kept is None:
+        sizes = test.exchange.sizes(words, lanes)
+    else:
         n, m = test.kept
         sizes = np.full((lanes, 2), (n // 2, m // 2), dtype=np.int64)
         if block == 0:
             sizes[0] = test.kept
-        return np.asarray(kept_totals(part.values, part.places, words, sizes, n, test.p))
-    sizes = test.exchange.sizes(words, lanes)
-    if part.values is not None:
-        found: Table = line_totals(part.values, part.places, words, sizes, test.p)
+    return np.asarray(sum(_price_part(test, part, words, sizes) for part in parts))
+
+
+def _price_part(test: PermutationTest, part: Ordered, words: Table, sizes: Table) -> Table:
+    if test.kept is not None:
+        found: Table = kept_totals(part.values, part.places, words, sizes, test.kept[0], test.p)
+    elif part.values is not None:
+        found = line_totals(part.values, part.places, words, sizes, test.p)
     else:
         found = space_totals(test.pooled.points, part.places, test.exchange, words, sizes, test.p)
     return found

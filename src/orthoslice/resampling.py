@@ -11,15 +11,15 @@ import numpy as np
 
 from orthoslice.arrays import RNG, resolve_rng
 from orthoslice.cloud import host_clouds
-from orthoslice.conditioning import centred, rescaled, unit_scale
+from orthoslice.conditioning import rescaled
 from orthoslice.directions.base import check_count
 from orthoslice.distances import sliced_wasserstein
 from orthoslice.labels import Table, half_exchange
 from orthoslice.names import answers_other_names
 from orthoslice.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.permutations import PermutationTest, labelled_values
+from orthoslice.pooling import pool_clouds
 from orthoslice.population import FEWEST_POINTS, NEAR
-from orthoslice.ready import ReadyCloud
 from orthoslice.request import plan_layout
 from orthoslice.result import Estimate, UntrustedWarning, root
 from orthoslice.scores import Sliced
@@ -187,8 +187,10 @@ def bootstrap(
         The power, at least 1.
     n_resamples
         How many.
-    directions, n_directions, rng, memory, workers, progress
+    directions, n_directions, rng, workers, progress
         As in :func:`sliced_wasserstein`.
+    memory
+        As in :func:`two_sample_test`, beyond a copy of both samples in float64.
 
     Returns
     -------
@@ -236,9 +238,7 @@ def bootstrap(
     estimate = sliced_wasserstein(
         *points, p, directions=chosen, n_directions=n_directions, rng=rng, memory=room, workers=workers
     )
-    cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    pooled = ReadyCloud(np.concatenate([cloud_x.points, cloud_y.points]))
-    pooled, _ = centred(pooled, pooled)
+    pooled, scale, room = pool_clouds((cloud_x, cloud_y), cloud_x.dtype, p, room)
     sampler, layout = plan_layout(
         estimate.directions, estimate.n_directions, pooled.dim, Sliced(), p, adaptive=False
     )

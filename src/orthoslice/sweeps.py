@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from orthoslice.cloud import Cloud
 from orthoslice.directions import Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.orders import canonical_order
 from orthoslice.passes import cut_units
-from orthoslice.ready import in_canonical_order
 
 
 class Piece(NamedTuple):
@@ -76,16 +76,22 @@ def is_high(p: float, dtype: DType) -> bool:
     return p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal))
 
 
-def check_underflow(p: float, x: Cloud, y: Cloud, scores: Array) -> None:
-    """Refuse powers so high that costs of clouds that differ vanish in their floating type."""
-    info = np.finfo(x.dtype)
+def check_underflow(p: float, dtype: DType, scores: Array, differ: Callable[[], bool]) -> None:
+    """Refuse powers so high that costs of points that differ vanish in their floating type."""
+    info = np.finfo(dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
-    if not is_high(p, x.dtype) or float(scores.mean(axis=0).min()) > tiny / eps:
-        return
-    x_points, y_points = (np.asarray(in_canonical_order(c).points) for c in (x, y))
-    if np.array_equal(x_points, y_points):
+    if not is_high(p, dtype) or float(scores.mean(axis=0).min()) > tiny / eps or not differ():
         return
     raise OverflowError(
-        f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {x.dtype}. "
+        f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {dtype}. "
         "Pass float64 if that is not what it is, or a smaller `p`."
     )
+
+
+def have_other_points(x: Cloud, y: Cloud) -> bool:
+    """Whether the points of single clouds differ, in whatever order they are."""
+    if x.n != y.n:
+        return True
+    orders = [canonical_order(c.points, None) for c in (x, y)]
+    columns = ([c.points[order, k] for c, order in zip((x, y), orders, strict=True)] for k in range(x.dim))
+    return not all(np.array_equal(*column) for column in columns)

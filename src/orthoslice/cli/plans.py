@@ -12,12 +12,10 @@ import numpy as np
 from orthoslice.cli.files import Loaded
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.sources import FileError, split
-from orthoslice.matching import match
+from orthoslice.cloud import Cloud
+from orthoslice.matching import match, match_bytes
 from orthoslice.options import check_memory
 from orthoslice.writing import replacing
-
-# Copies of the points, in float64, that matching holds at its peak.
-_COPIES = 4
 
 
 def check_output(output: Path, suffixes: Sequence[str], inputs: Sequence[str]) -> None:
@@ -43,7 +41,8 @@ def make_plan(tables: list[Loaded], reading: Reading, drawing: Drawing, output: 
     """Pair the rows of two tables, write the pairs, and say what they cost."""
     a, b = tables
     room, p = check_memory(reading.memory), 2.0 if drawing.p is None else drawing.p
-    size = 8 * _COPIES * (a.points.size + b.points.size)
+    # Half of it is for what was read.
+    size = 2 * sum(match_bytes(Cloud(a.points, a.weights), Cloud(b.points, b.weights)))
     if size > room:
         raise FileError(f"A plan takes all rows in memory, about {size:,} bytes; raise --memory to that.")
     coupling = match(

@@ -26,9 +26,10 @@ from orthoslice.threads import single_threaded_blas
 
 
 def lazy_unit_sums(
-    job: Job, score: Score, pool: Cloud, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
+    job: Job, score: Score, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
 ) -> Iterator[UnitSums]:
     """Summed scores of all pairs of clouds in chunks, some directions after the others; see `pairwise`."""
+    pool = job.pool
     assert isinstance(pool, LazyCloud)
     _refuse_high(job.p, pool.dtype)
     cluster = cluster_at_hand(job.workers)
@@ -44,7 +45,7 @@ def lazy_unit_sums(
     _check_room(job.memory, pool, row, instead, in_space=score.breaks_ties)
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
     # Points only tell how many there are, and of how many dimensions: tasks know the former themselves.
-    told = job._replace(points=job.points[:0], unit_ends=np.asarray(job.unit_ends), workers=1)
+    told = job._replace(pool=Cloud(pool.points[:0]), unit_ends=np.asarray(job.unit_ends), workers=1)
     sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
     if score.breaks_ties:
         return _swept_points(moved, functools.partial(_ready_job, told), unit_sums, sweep, cluster)
@@ -52,8 +53,8 @@ def lazy_unit_sums(
 
 
 def _sum_units(job: Job, first: int, *received: tuple[list[Table], Table | None]) -> UnitSums:
-    piece, points = _piece(first, job.points, received)
-    return unit_sums(job._replace(points=points), piece)
+    piece, points = _piece(first, job.pool.points, received)
+    return unit_sums(job._replace(pool=Cloud(points)), piece)
 
 
 def _piece(
@@ -186,5 +187,4 @@ def _ready_test(test: PermutationTest, points: Table) -> PermutationTest:
 
 
 def _ready_job(job: Job, points: Table) -> Job:
-    pool = each_ready_for_ties(Cloud(points), job.starts)
-    return job._replace(points=pool.points, rounding=pool.rounding)
+    return job._replace(pool=each_ready_for_ties(Cloud(points.astype(np.float64)), job.starts))

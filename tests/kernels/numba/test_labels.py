@@ -119,3 +119,16 @@ def test_totals_of_what_is_kept(p: float, n: int, m: int, rng: np.random.Generat
                 found.append(labels.kept_totals(values, at, words, sizes[:lanes], n, p))
         assert found[0].shape == (lanes,)
         np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-14)
+
+
+def test_sorted_rows_have_the_units_of_the_reference(rng: np.random.Generator) -> None:
+    for n in (1, 5, 70, 5000, 300_000):
+        unit = rng.permutation(n).astype(np.uint32)
+        # With ties, which keep their order.
+        rows = np.round(rng.normal(size=(2, n)), 2)
+        found = []
+        for name in ("numba", "reference"):
+            with labels.sort_with_units.using(name):
+                found.append(labels.sort_with_units(rows.copy(), unit))
+        for mine, plain in zip(*found, strict=True):
+            np.testing.assert_array_equal(mine, plain)

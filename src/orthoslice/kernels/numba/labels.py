@@ -15,7 +15,9 @@ from orthoslice.kernels import LABELLINGS
 from orthoslice.kernels.numba._compile import compiled
 from orthoslice.kernels.numba.pairs import full_power, full_square
 from orthoslice.kernels.numba.random import third_key, threefry
-from orthoslice.kernels.numba.sliced import cost_row
+from orthoslice.kernels.numba.sliced import as_bits, cost_row
+from orthoslice.kernels.numba.sorting import counters
+from orthoslice.kernels.numba.splitting import order_row, piece_bounds
 
 # Whether they are all wanted or not: loops of a fixed length are straight vector code.
 LANES = LABELLINGS
@@ -178,6 +180,36 @@ def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, 
             totals[lane] += space_cost(points, a[:i], b[:j], p)
 
 
+@compiled
+def _sort_rows(bits: Any, unit: Any, at: Any, bounds: Any) -> None:
+    n = bits.shape[1]
+    starts = counters(bits)
+    keys, spare = np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
+    place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    for s in range(bits.shape[0]):
+        found_keys, found = order_row(bits[s], keys, spare, place, rest, starts, bounds)
+        for k in range(n):
+            bits[s, k] = found_keys[k]
+            at[s, k] = unit[found[k]]
+
+
+def sort_in_place(projections: Any, unit: Any) -> Any:
+    """Sort the rows of `projections (slices, points)` in place; returns the units that they are of, of uint32.
+
+    Equal numbers keep their order. The plain reference is that of `orthoslice.labels.sort_with_units`.
+
+    Examples
+    --------
+    >>> rows = np.array([[2.0, -1.0, 2.0, 0.0]])
+    >>> sort_in_place(rows, np.array([4, 5, 6, 7], dtype=np.uint32)).tolist(), rows.tolist()
+    ([[5, 7, 4, 6]], [[-1.0, 0.0, 2.0, 2.0]])
+    """
+    at = np.empty(projections.shape, dtype=np.uint32)
+    bits = as_bits(projections)
+    _sort_rows(bits, unit, at, piece_bounds(bits.shape[1], bits.itemsize))
+    return at
+
+
 def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
     """Labels of LANES labellings, `(units,)` of uint64: bit b belongs to labelling `first + b`.
 
@@ -188,10 +220,10 @@ def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
     first
         The number of the first labelling.
     left
-        For every unit, how many of its stratum there are from it on: `(units,)` of int64, strata one after the
+        For every unit, how many of its stratum there are from it on: `(units,)` of int32, strata one after the
         other.
     quota
-        At the first unit of a stratum, how many of it go to x; -1 elsewhere. `(units,)` of int64.
+        At the first unit of a stratum, how many of it go to x; -1 elsewhere. `(units,)` of int32.
 
     Examples
     --------
