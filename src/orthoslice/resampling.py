@@ -262,7 +262,9 @@ def bootstrap(
 
 def _tail_index(points: Table) -> float:
     """Hill's estimate of the index of a tail, from the points `(n, dim)` farthest from the medians."""
-    lengths = np.sort(np.linalg.norm(points - np.median(points, axis=0), axis=1))[::-1]
+    away = points - np.median(points, axis=0)
+    # The index knows no units, and squares of large ones would overflow.
+    lengths = np.sort(np.linalg.norm(away / max(np.abs(away).max(), np.finfo(away.dtype).tiny), axis=1))[::-1]
     count = max(8, math.isqrt(len(points)))
     far, next_one = lengths[:count], lengths[count]
     if next_one == 0:
