@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-full examples lint clean
+.PHONY: demo test test-full test-lowest examples lint clean
 
 demo: $(VENV)/core
 	@$(BIN)/orthoslice demo --words
@@ -14,6 +15,11 @@ test: $(VENV)/dev
 test-full: $(VENV)/dev
 	ORTHOSLICE_FULL_TESTS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# All commands, frames and couplings with the lowest versions of what they need.
+test-lowest: $(LOWEST)/installed
+	$(LOWEST)/bin/python -m pytest -q -k "schema or frames or coupling" \
+		tests/cli/test_commands.py tests/test_frames.py tests/test_coupling.py
+
 examples: $(VENV)/dev
 	$(BIN)/python -m examples
 
@@ -23,7 +29,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(LOWEST)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,4 +42,11 @@ $(VENV)/core: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/dev: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing orthoslice and all test extras into $(VENV) ..."
 	@$(PIP) -e ".[dev]"
+	@touch $@
+
+$(LOWEST)/installed: pyproject.toml constraints-lowest.txt
+	@echo "Installing the lowest versions of what orthoslice needs into $(LOWEST) ..."
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-lowest.txt \
+		-e ".[jax,plot,data,dask,exact,cells]" array-api-strict hypothesis pytest scikit-learn
 	@touch $@
