@@ -630,7 +630,7 @@ HUGE = {
     "sparse cells": (
         lambda p: edited_cells(p, replaced("X/data", (10**9,))),
         {},
-        "its sparse matrix takes 4,000,000,",
+        "its sparse matrix takes 4,000,00",
     ),
     "names of cells": (
         lambda p: edited_cells(p, replaced("var/_index", (10**9,))),
