@@ -694,6 +694,10 @@ def far_index(file):
     file["X/indices"][0] = 10**6
 
 
+def many_rows(file):
+    file["X"].attrs["shape"] = [2 * 10**8, 3]
+
+
 def huge_zarr(path):
     zarr = pytest.importorskip("zarr")
     path = path.with_suffix(".zarr")
@@ -713,7 +717,7 @@ HUGE = {
     "sparse cells": (
         lambda p: edited_cells(p, replaced("X/data", (10**9,))),
         {},
-        "its sparse matrix takes 4,000,000,",
+        "its sparse matrix takes 4,000,00",
     ),
     "names of cells": (
         lambda p: edited_cells(p, replaced("var/_index", (10**9,))),
@@ -721,6 +725,7 @@ HUGE = {
         "the names of columns takes",
     ),
     "place outside of a matrix": (lambda p: edited_cells(p, far_index), {}, "cannot be read as a .h5ad file"),
+    "rows of a matrix": (lambda p: edited_cells(p, many_rows), {}, r"sparse matrix takes 1,600,00\d,\d+ bytes"),
     "other layers": (lambda p: edited_cells(p, replaced("obsm/X_pca", (10**9, 2))), {}, None),
     "zarr": (huge_zarr, {}, "must fit in --memory or in"),
 }

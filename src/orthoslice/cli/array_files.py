@@ -217,7 +217,9 @@ def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
 def _loaded_matrix(name: str, group: Any, memory: int) -> Any:
     """A sparse matrix, which is made dense a piece at a time, or a data frame as an array."""
     remedy = "choose an embedding as FILE::KEY"
-    check_quarter(name, "its sparse matrix", _stored_bytes(group), memory, remedy)
+    # By its columns a matrix may say that it has any number of rows, each of which takes a pointer by rows.
+    size = _stored_bytes(group) + 8 * sum(int(n) for n in group.attrs.get("shape", ()))
+    check_quarter(name, "its sparse matrix", size, memory, remedy)
     found = need("anndata", "cells", "Reading cells").io.read_elem(group)
     if not hasattr(found, "toarray"):
         return np.asarray(found)
