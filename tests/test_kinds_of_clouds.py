@@ -187,7 +187,7 @@ def test_the_contract_of_ready_clouds(
     x, y = problem(rng, "float64", 1e5, batch, ties=True)
     v = weights(rng, 37) if not batch else np.stack([weights(rng, 37) for _ in range(2)])
     given = [file_of(tmp_path, n, a) if n in mapped else a for n, a in (("x", x), ("y", y))]
-    ready = make_ready(*make_clouds(*given, v), for_ties=for_ties)
+    ready = make_ready(*centred(*make_clouds(*given, v)), for_ties=for_ties)
     shifts = []
     for cloud, points, own in zip(ready, (x, y), (v, None), strict=True):
         assert isinstance(cloud.points, MappedPoints)

@@ -235,7 +235,8 @@ def test_a_call_at_exit() -> None:
         "import atexit\n"
         "import numpy as np, orthoslice as osl\n"
         "x, y = np.random.default_rng(0).normal(size=(2, 3000, 8))\n"
-        "def value(): return float(osl.sliced_wasserstein(x, y, rng=0, workers=2).value)\n"
+        "distance = osl.sliced_wasserstein\n"
+        "def value(): return float(distance(x, y, rng=0, workers=2).value)\n"
         "atexit.register(lambda: print(value()))\n"
         "{before}"
     )

@@ -20,7 +20,7 @@ from orthoslice.arrays import (
     wide_int,
 )
 from orthoslice.cloud import Cloud, detached, shared_batch, single_clouds
-from orthoslice.conditioning import rescaled, unit_scale
+from orthoslice.conditioning import centred, rescaled, unit_scale
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.kernels import rows_refusal
 from orthoslice.masses import total_mass
@@ -294,7 +294,7 @@ def induced_coupling(
     xp = namespace(cloud_x.points)
     row = check_direction(direction, cloud_x)
     theta = DenseDirections(xp.astype(row, projection_dtype(cloud_x.points)))
-    ready = make_ready(detached(cloud_x), detached(cloud_y), for_ties=True)
+    ready = make_ready(*centred(detached(cloud_x), detached(cloud_y)), for_ties=True)
     px, py = (c.project(theta, slice(0, 1), widely=True) for c in ready)
     pairs = couple(px, py, *ready)
     pairs = pairs._replace(mass=pairs.mass + unreadable_nan(theta.theta, cloud_x.weights, cloud_y.weights))

@@ -337,6 +337,8 @@ def _in_users_order(
     totals: tuple[Array, ...], wanted: Wanted, ready: tuple[ReadyCloud, ReadyCloud]
 ) -> tuple[Array | None, ...]:
     """Put the wanted gradients in their places, with rows in the order of the user's points."""
+    if not any(wanted):
+        return (None,) * len(wanted)
     given = iter(totals)
     return tuple(ready[k % 2].in_users_order(next(given)) if want else None for k, want in enumerate(wanted))
 

@@ -31,7 +31,7 @@ from orthoslice.arrays import (
 )
 from orthoslice.blocks import Layout
 from orthoslice.cloud import Cloud, single_clouds
-from orthoslice.conditioning import scale_on_device, unit_scale
+from orthoslice.conditioning import centred, scale_on_device, unit_scale
 from orthoslice.costs.space import price_in_space
 from orthoslice.coupling import Coupling, Pairs, couple, couple_orders, couples_ranks, unreadable_nan
 from orthoslice.directions import Auto, Given, Orthogonal, Sampler
@@ -256,7 +256,7 @@ class _Search:
     def run(self, given_x: Cloud, given_y: Cloud) -> MassPairs:
         """A coupling of the clouds, in the order of their rows."""
         scaled = unit_scale if is_readable(given_x.points) else scale_on_device
-        x, y = make_ready(*scaled(given_x, given_y, self.p)[:2], for_ties=True)
+        x, y = make_ready(*centred(*scaled(given_x, given_y, self.p)[:2]), for_ties=True)
         xp = namespace(x.points)
         if x.n == y.n and x.weights is None and y.weights is None:
             partner = self._improve(self._merge(x, y), x, y).partner

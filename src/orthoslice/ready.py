@@ -1,4 +1,4 @@
-"""Clouds made ready for scoring: moved to the origin, in the order that decides ties, with integer masses."""
+"""Clouds made ready for scoring: in the order that decides ties, with integer masses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from orthoslice.arrays import Array, detach, is_readable, namespace
 from orthoslice.cloud import Cloud
-from orthoslice.conditioning import centred
 from orthoslice.directions.base import projection_dtype
-from orthoslice.mapped import MappedPoints
+from orthoslice.mapped import MappedPoints, is_file
 from orthoslice.masses import integer_masses
 from orthoslice.orders import (
     canonical_order,
@@ -43,7 +42,7 @@ class ReadyCloud(Cloud):
     @property
     def has_table(self) -> bool:
         """Whether kernels can read the points as an array; if not, they are asked for projections."""
-        return not self.is_mapped
+        return type(self.points) is not MappedPoints
 
     def in_users_order(self, by_row: Array) -> Array:
         """Gradients by points `(..., n, dim)` or by weights `(..., n)`, in the order of the user's rows."""
@@ -59,7 +58,8 @@ class ReadyCloud(Cloud):
 
 def as_given(cloud: Cloud) -> ReadyCloud:
     """The cloud in the order of its rows, for scores that no order of ties changes."""
-    return ReadyCloud(cloud.points, cloud.weights, cloud.largest)
+    points = MappedPoints(cloud.points) if is_file(cloud.points) else cloud.points
+    return ReadyCloud(points, cloud.weights, cloud.largest)
 
 
 def in_canonical_order(cloud: Cloud) -> ReadyCloud:
@@ -110,11 +110,13 @@ def with_masses(x: ReadyCloud, y: ReadyCloud) -> tuple[ReadyCloud, ReadyCloud]:
 
 
 def make_ready(x: Cloud, y: Cloud, *, for_ties: bool) -> tuple[ReadyCloud, ReadyCloud]:
-    """Both clouds ready for a score; `for_ties` says that the order of tied projections matters to it."""
+    """Both clouds, which may have been moved to one origin, ready for a score.
+
+    `for_ties` says that the order of tied projections matters to the score.
+    """
     # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
     in_order = not for_ties and is_readable(x.points) and may_be_shuffled(x, y)
     prepare = ready_for_ties if for_ties else in_canonical_order if in_order else as_given
-    x, y = centred(x, y)
     return with_masses(prepare(x), prepare(y))
 
 

@@ -60,7 +60,7 @@ class Sliced(Score):
 
     def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
         # A coordinate is as long as a projection.
-        px, py = (stored_points(c.points)[0][None, ..., 0] for c in (x, y))
+        px, py = stored_points(x.points)[0][None, ..., 0], stored_points(y.points)[0][None, ..., 0]
         if not (x.weights is None and y.weights is None):
             return weighted_slopes.row_bytes(px, py, x, y, p, 1.0, False, wanted)
         return sorted_slopes.row_bytes(px, py, p, 1.0) if any(wanted) else sorted_scores.row_bytes(px, py, p)

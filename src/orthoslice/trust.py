@@ -17,6 +17,7 @@ import numpy as np
 from orthoslice.arrays import Array, library, to_numpy
 from orthoslice.blocks import Layout, Statistics, interval_arms
 from orthoslice.cloud import Cloud, DistantCloud, shared_batch
+from orthoslice.conditioning import centred
 from orthoslice.costs.draw import Draw
 from orthoslice.costs.pools import mean_power
 from orthoslice.directions.base import DenseDirections
@@ -192,12 +193,21 @@ def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
         orders = [np.lexsort(cloud.points.T) for cloud in clouds]
         points = [c.points[order].astype(np.float64) for c, order in zip(clouds, orders, strict=True)]
         masses = [_weights(c)[order] for c, order in zip(clouds, orders, strict=True)]
-        one, other = (rows - rows.mean(axis=0) for rows in points)
-        scale = np.linalg.norm(other) / max(np.linalg.norm(one), np.finfo(np.float64).tiny)
-        slack = rounding * (np.abs(points[1]).max() + scale * np.abs(points[0]).max())
-        is_copy = np.abs(other - scale * one).max() <= slack
+        (one, slack_x), (other, slack_y) = (_shape_of(rows) for rows in points)
+        is_copy = np.abs(other - one).max() <= rounding * (slack_x + slack_y)
         found[place] = is_copy and np.allclose(masses[0], masses[1], rtol=rounding, atol=0)
     return found
+
+
+def _shape_of(points: Table) -> tuple[Table, float]:
+    """Points `(n, dim)` moved to their mean and scaled to length 1, and the largest of them in that unit."""
+    centred = points - points.mean(axis=0)
+    # In two steps: squares of the points may leave the range.
+    size = max(float(np.abs(centred).max()), np.finfo(np.float64).tiny)
+    shape = centred / size
+    length = max(float(np.linalg.norm(shape)), 1.0)
+    with np.errstate(over="ignore"):
+        return shape / length, float(np.abs(points / size).max()) / length
 
 
 def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) -> Table:
@@ -288,7 +298,7 @@ def _surprise(offsets: Table) -> Table:
 
 def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: Table) -> Table:
     """Scores of single clouds of the plane on the directions at these angles."""
-    ready = make_ready(x, y, for_ties=False)
+    ready = make_ready(*centred(x, y), for_ties=False)
     theta = DenseDirections(np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(x.dtype))
     rows = max(1, 64 * _PAIRS // (x.n + y.n))
     draws = (

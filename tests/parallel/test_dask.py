@@ -568,13 +568,13 @@ def test_points_that_are_sent_are_worked_on_by_all(
 
     spread_out = Cluster.spread
     monkeypatch.setattr(Cluster, "spread", spread)
-    x = rng.normal(size=(4000, 3))
-    lazy = da.from_array(x, chunks=(1000, 3))
+    x, y = rng.normal(size=(2, 4000, 3))
+    lazy, other = (da.from_array(points, chunks=(1000, 3)) for points in (x, y))
     with dask.config.set(scheduler=None):
         for function in FUNCTIONS:
-            known = function(x, x + 1, rng=0, n_directions=12)
-            _agree(function(lazy, lazy + 1, rng=0, n_directions=12), known, 1e-12)
-        osl.pairwise([lazy, lazy + 1], method="projected", rng=0, n_directions=12)
+            known = function(x, y, rng=0, n_directions=12)
+            _agree(function(lazy, other, rng=0, n_directions=12), known, 1e-12)
+        osl.pairwise([lazy, other], method="projected", rng=0, n_directions=12)
     assert [workers for workers, _ in found] == [[2]] * 3
     assert min(size for _, size in found) >= 2 * x.nbytes
 

@@ -66,7 +66,9 @@ class LazyCloud(DistantCloud):
 
     def outline(self) -> Cloud:
         """What is known of the cloud, without its chunks."""
-        return Outline(self.points, self.weights, self.largest, seen=self.seen)
+        # A covariance is asked for on the way to an estimate, and takes more than all else.
+        seen = None if self.seen is None else self.seen._replace(covariance=None)
+        return Outline(self.points, self.weights, self.largest, seen)
 
 
 @dataclass(frozen=True, eq=False)
