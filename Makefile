@@ -18,7 +18,7 @@ test-full: $(VENV)/dev
 # All commands, frames and couplings with the lowest versions of what they need.
 test-lowest: $(LOWEST)/installed
 	$(LOWEST)/bin/python -m pytest -q -k "schema or frames or coupling" \
-		tests/cli/test_commands.py tests/test_frames.py tests/test_coupling.py
+		tests/cli/test_commands.py tests/check/test_frames.py tests/couplings/test_coupling.py
 
 examples: $(VENV)/dev
 	$(BIN)/python -m examples

@@ -24,11 +24,11 @@ import numpy as np
 
 import orthoslice as osl
 from benchmarks.machine import describe_machine
+from orthoslice.backend.threads import single_threaded_blas
+from orthoslice.check.options import check_memory
 from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.directions.base import steady_product
-from orthoslice.options import check_memory
-from orthoslice.threads import single_threaded_blas
 
 DIM = 3
 ROWS_OF_CHUNK = 1_000_000

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backend.kernels.cuda import cuda_on_host
 from helpers import BACKENDS, Backend, bridge_torch
 
 # Deterministic examples: a failure on one machine fails on the next.
 from hypothesis import settings
-from kernels.cuda import cuda_on_host
 
-from orthoslice.kernels.cuda import device_refusal
+from orthoslice.backend.kernels.cuda import device_refusal
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("default")
@@ -36,7 +36,7 @@ def _import_triton_kernels() -> None:
         # Not for longer: tests that do not ask for the interpreter shall go the way users go.
         patch.setenv("TRITON_INTERPRET", "1")
         for name in ("hadamard", "pairs", "random"):
-            importlib.import_module(f"orthoslice.kernels.triton.{name}")
+            importlib.import_module(f"orthoslice.backend.kernels.triton.{name}")
 
 
 _import_triton_kernels()

@@ -71,7 +71,7 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 def bridge_torch(monkeypatch: pytest.MonkeyPatch, bridged: bool) -> None:
     """Work on torch tensors as NumPy arrays, or with torch's own functions."""
     # By its full name: the package has a function called `namespace` too.
-    monkeypatch.setattr(sys.modules["orthoslice.arrays.namespace"], "BRIDGE_TORCH", bridged)
+    monkeypatch.setattr(sys.modules["orthoslice.backend.arrays.namespace"], "BRIDGE_TORCH", bridged)
 
 
 def unit_rows(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:

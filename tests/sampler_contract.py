@@ -11,7 +11,7 @@ from helpers import Backend
 from scipy import stats
 
 import orthoslice as osl
-from orthoslice.arrays import Stream
+from orthoslice.backend.arrays import Stream
 from orthoslice.directions import PointSet, Sampler
 
 # Kolmogorov-Smirnov tests reject at 1e-4, with fixed seeds.

@@ -11,9 +11,9 @@ import pytest
 from helpers import Backend
 
 import orthoslice as osl
-from orthoslice.control import Control, KnownMean
 from orthoslice.costs.lines import sliced_scores, sorted_scores
 from orthoslice.directions import PointSet
+from orthoslice.estimates.control import Control, KnownMean
 
 DISTANCES = [osl.sliced_wasserstein, osl.projected_wasserstein]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
-from orthoslice import pictures
+from orthoslice.applications.compare import pictures
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")

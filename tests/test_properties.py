@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 import orthoslice as osl
-from orthoslice.cloud import Cloud
-from orthoslice.coupling import rank_pairs
-from orthoslice.masses import integer_masses
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.masses import integer_masses
+from orthoslice.couplings.coupling import rank_pairs
 
 # Eighths are exact in sums and differences, and coincide often.
 EIGHTHS = st.integers(-40, 40).map(lambda k: k / 8)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import orthoslice as osl
-from orthoslice.reporting import write_report
+from orthoslice.cli.report import write_report
 
 SOURCE = Path(osl.__file__).parent
 PROJECT = Path(__file__).parents[1]

@@ -68,7 +68,7 @@ def _loss(job: Job, is_projected: bool, x: Any, y: Any, theta: Any) -> Callable[
 
 
 def _project(job: Job, data: Data) -> Solver:
-    from orthoslice.arrays import resolve_rng
+    from orthoslice.backend.arrays import resolve_rng
 
     x = data["x"]
     sampler = SAMPLERS[job.directions]()

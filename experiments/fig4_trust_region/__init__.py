@@ -34,7 +34,7 @@ def run(config: Config) -> list[dict[str, Any]]:
     """Train what is not trained yet, on every core for a kept run; a row every few rollouts of every run."""
     from experiments.common import require
     from experiments.fig4_trust_region.jobs import WORK, collect_rows, train_all
-    from orthoslice.threads import default_workers
+    from orthoslice.backend.threads import default_workers
 
     require("rl", "torch", "gymnasium", "stable_baselines3")
     if config.is_kept:

@@ -9,23 +9,23 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from orthoslice import control, datasets, directions, exact
-    from orthoslice.all_pairs import Pairwise, pairwise
-    from orthoslice.barycenters import barycenter
-    from orthoslice.bounds import Bounds, wasserstein_bounds
-    from orthoslice.comparing import Comparison, compare
-    from orthoslice.coupling import Coupling, induced_coupling
-    from orthoslice.descent import Descent
-    from orthoslice.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
+    from orthoslice.applications.bootstrap import BootstrapResult, bootstrap
+    from orthoslice.applications.bounds import Bounds, wasserstein_bounds
+    from orthoslice.applications.compare.compare import Comparison, compare
+    from orthoslice.applications.descent.barycenter import barycenter
+    from orthoslice.applications.descent.descent import Descent
+    from orthoslice.applications.descent.flow import flow
+    from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
+    from orthoslice.applications.explain.explain import explain
+    from orthoslice.applications.explain.explanation import Explanation
+    from orthoslice.applications.match.match import match
+    from orthoslice.applications.pairwise import Pairwise, pairwise
+    from orthoslice.applications.scaling import scaled
+    from orthoslice.applications.sketch.stream import Stream, Summarised
+    from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
+    from orthoslice.couplings.coupling import Coupling, induced_coupling
+    from orthoslice.estimates.result import Estimate, UntrustedWarning
     from orthoslice.exact import Transport, wasserstein
-    from orthoslice.explaining import explain
-    from orthoslice.explanation import Explanation
-    from orthoslice.flows import flow
-    from orthoslice.inference import TwoSampleResult, two_sample_test
-    from orthoslice.matching import match
-    from orthoslice.resampling import BootstrapResult, bootstrap
-    from orthoslice.result import Estimate, UntrustedWarning
-    from orthoslice.scaling import scaled
-    from orthoslice.streams import Stream, Summarised
 
 __version__ = "0.1.0"
 
@@ -67,34 +67,34 @@ __all__ = [
 # Where the names are defined. They are loaded when they are used: the command line can answer, and hear Ctrl-C,
 # before NumPy is loaded.
 _HOMES = {
-    "BootstrapResult": "resampling",
-    "Bounds": "bounds",
-    "Comparison": "comparing",
-    "Coupling": "coupling",
-    "Descent": "descent",
-    "Estimate": "result",
-    "Explanation": "explanation",
-    "Pairwise": "all_pairs",
-    "Stream": "streams",
-    "Summarised": "streams",
+    "BootstrapResult": "applications.bootstrap",
+    "Bounds": "applications.bounds",
+    "Comparison": "applications.compare.compare",
+    "Coupling": "couplings.coupling",
+    "Descent": "applications.descent.descent",
+    "Estimate": "estimates.result",
+    "Explanation": "applications.explain.explanation",
+    "Pairwise": "applications.pairwise",
+    "Stream": "applications.sketch.stream",
+    "Summarised": "applications.sketch.stream",
     "Transport": "exact",
-    "TwoSampleResult": "inference",
-    "UntrustedWarning": "result",
-    "barycenter": "barycenters",
-    "bootstrap": "resampling",
-    "compare": "comparing",
-    "explain": "explaining",
-    "flow": "flows",
-    "induced_coupling": "coupling",
-    "match": "matching",
-    "pairwise": "all_pairs",
-    "projected_wasserstein": "distances",
-    "scaled": "scaling",
-    "sliced_wasserstein": "distances",
-    "two_sample_test": "inference",
-    "value_and_grad": "distances",
+    "TwoSampleResult": "applications.two_sample.testing",
+    "UntrustedWarning": "estimates.result",
+    "barycenter": "applications.descent.barycenter",
+    "bootstrap": "applications.bootstrap",
+    "compare": "applications.compare.compare",
+    "explain": "applications.explain.explain",
+    "flow": "applications.descent.flow",
+    "induced_coupling": "couplings.coupling",
+    "match": "applications.match.match",
+    "pairwise": "applications.pairwise",
+    "projected_wasserstein": "applications.distances",
+    "scaled": "applications.scaling",
+    "sliced_wasserstein": "applications.distances",
+    "two_sample_test": "applications.two_sample.testing",
+    "value_and_grad": "applications.distances",
     "wasserstein": "exact",
-    "wasserstein_bounds": "bounds",
+    "wasserstein_bounds": "applications.bounds",
 }
 
 # Modules that are public as such. Neither torch nor matplotlib is loaded by those who do not use them.

@@ -12,7 +12,7 @@ def main() -> None:
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if hears:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from orthoslice.stopping import interrupts, quietly_unraisable
+    from orthoslice.backend.stopping import interrupts, quietly_unraisable
 
     if hears:
         signal.signal(signal.SIGINT, interrupts)
@@ -49,7 +49,7 @@ def _leave(code: int) -> None:
     import atexit
     import contextlib
 
-    from orthoslice.stopping import EXIT_INTERRUPTED
+    from orthoslice.backend.stopping import EXIT_INTERRUPTED
 
     if code != EXIT_INTERRUPTED:
         atexit._run_exitfuncs()

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orthoslice import pictures as _pictures
-from orthoslice.bounds import Bounds as _Bounds
-from orthoslice.explanation import Explanation as _Explanation
-from orthoslice.inference import TwoSampleResult as _TwoSampleResult
-from orthoslice.markup import cut as _cut
-from orthoslice.result import Estimate as _Estimate
+from orthoslice.applications.bounds import Bounds as _Bounds
+from orthoslice.applications.compare import pictures as _pictures
+from orthoslice.applications.explain.explanation import Explanation as _Explanation
+from orthoslice.applications.two_sample.testing import TwoSampleResult as _TwoSampleResult
+from orthoslice.backend.markup import cut as _cut
+from orthoslice.estimates.result import Estimate as _Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

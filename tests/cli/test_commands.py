@@ -335,9 +335,9 @@ def test_plan_writes_over_no_input(run, tables, tmp_path):
 
 def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
     written = {}
-    module = types.ModuleType("orthoslice.reporting")
+    module = types.ModuleType("orthoslice.cli.report")
     module.write_report = lambda path, comparison, **_: written.update(path=path, comparison=comparison)
-    monkeypatch.setitem(sys.modules, "orthoslice.reporting", module)
+    monkeypatch.setitem(sys.modules, "orthoslice.cli.report", module)
     assert run("report", *tables, "-o", tmp_path / "r.html", "--n-permutations", 19).exit_code == 0
     found = written["comparison"]
     assert written["path"] == tmp_path / "r.html"
@@ -436,7 +436,7 @@ def test_standard_input(run, tables):
 
 def test_ctrl_c_prints_the_estimate_so_far(run, tables, monkeypatch):
     """The signal comes while directions are being scored, after the first of them."""
-    from orthoslice import passes
+    from orthoslice.estimates import passes
 
     real, seen = passes.Passes._score, []
 
@@ -448,7 +448,7 @@ def test_ctrl_c_prints_the_estimate_so_far(run, tables, monkeypatch):
 
     monkeypatch.setattr(passes.Passes, "_score", score)
     monkeypatch.setattr(passes, "_HOST_BYTES", 1 << 14)
-    monkeypatch.setattr("orthoslice.options.default_workers", lambda: 1)
+    monkeypatch.setattr("orthoslice.check.options.default_workers", lambda: 1)
     result = run("distance", *tables, "--rtol", 1e-9, "--n-directions", 100_000, "--directions", "iid")
     assert result.exit_code == running.EXIT_INTERRUPTED
     check(result.record, SCHEMA)
@@ -476,7 +476,7 @@ def test_a_real_process_hears_ctrl_c(tmp_path):
         np.save(tmp_path / f"{name}.npy", draw.normal(size=(3000, 8)))
     environment = {**os.environ, "PYTHONPATH": str(Path(osl.__file__).parents[1]), "ORTHOSLICE_QUIET": "1"}
     code = (
-        "import os, orthoslice.passes as passes, orthoslice.cli as cli\n"
+        "import os, orthoslice.estimates.passes as passes, orthoslice.cli as cli\n"
         "real = passes.Passes._score\n"
         "def score(self, *args):\n"
         "    found = real(self, *args)\n"
@@ -547,7 +547,7 @@ def test_ctrl_c_after_the_first_part(run, tables, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr("orthoslice.comparing.two_sample_test", interrupt)
+    monkeypatch.setattr("orthoslice.applications.compare.compare.two_sample_test", interrupt)
     result = run("compare", *tables)
     assert result.exit_code == running.EXIT_INTERRUPTED
     check(result.record, SCHEMA)

@@ -70,7 +70,7 @@ def read(*_):
 running.read_tables = read
 """
 PLACES = {
-    "first moment": AT_IMPORT.format(module="orthoslice.stopping"),
+    "first moment": AT_IMPORT.format(module="orthoslice.backend.stopping"),
     "typer": AT_IMPORT.format(module="typer"),
     "numpy": AT_IMPORT.format(module="numpy"),
     "numba": AT_IMPORT.format(module="numba"),
@@ -96,7 +96,7 @@ def test_ctrl_c_at_any_time(process, place):
     [
         ("p.csv", "numpy.savetxt"),
         ("p.npz", "numpy.savez_compressed"),
-        ("r.html", "orthoslice.reporting.render_report"),
+        ("r.html", "orthoslice.cli.report.render_report"),
     ],
 )
 def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name, place):
@@ -118,7 +118,7 @@ def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name
 
 LIMIT = """
 import resource
-import orthoslice.cli.plans as plans, orthoslice.reporting as reporting
+import orthoslice.cli.plans as plans, orthoslice.cli.report as reporting
 real = plans.replacing
 def limited(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -10,7 +10,7 @@ import pytest
 from sampler_contract import PointSetContract
 
 import orthoslice as osl
-from orthoslice.arrays import Stream
+from orthoslice.backend.arrays import Stream
 from orthoslice.directions import Kerdock, Orthogonal
 from orthoslice.directions import kerdock as module
 from orthoslice.directions.kerdock import KerdockDirections, basis_signs

@@ -14,7 +14,7 @@ import pytest
 from sampler_contract import PointSetContract
 
 import orthoslice as osl
-from orthoslice import caching
+from orthoslice.backend import caching
 from orthoslice.costs.pools import mean_power
 from orthoslice.directions import IID, Equispaced, Optimized, Orthogonal
 from orthoslice.directions.optimized import _descend, _spread_out, energy

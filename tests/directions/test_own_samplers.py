@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
-from orthoslice.arrays import namespace
+from orthoslice.backend.arrays import namespace
+from orthoslice.check.options import _look_at_sampler
 from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections
-from orthoslice.options import _look_at_sampler
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(30, 3)), RNG.normal(size=(30, 3)) + 1

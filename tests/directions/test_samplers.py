@@ -8,7 +8,7 @@ from sampler_contract import SamplerContract, coordinate_law
 from scipy import stats
 
 import orthoslice as osl
-from orthoslice.arrays import Stream
+from orthoslice.backend.arrays import Stream
 from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler, drawing
 from orthoslice.directions.base import DenseDirections
 

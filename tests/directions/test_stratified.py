@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 import orthoslice as osl
-from orthoslice.arrays import Stream
+from orthoslice.backend.arrays import Stream
 from orthoslice.directions import Orthogonal, Stratified
 from orthoslice.exact import angular_score, estimator_mse_plane, projected_plane
 

@@ -9,9 +9,9 @@ import pytest
 from helpers import assert_rounded, bridge_torch
 
 import orthoslice as osl
-from orthoslice import whole_steps
-from orthoslice.arrays import STEPS, Stream
+from orthoslice.backend.arrays import STEPS, Stream
 from orthoslice.directions import Orthogonal, drawing
+from orthoslice.estimates import fused as whole_steps
 
 torch = pytest.importorskip("torch")
 nn = osl.nn

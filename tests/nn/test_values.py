@@ -20,7 +20,7 @@ from nn.plain import (
 )
 
 import orthoslice as osl
-from orthoslice.arrays import STEPS, Stream
+from orthoslice.backend.arrays import STEPS, Stream
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ import weakref
 
 import numpy as np
 import pytest
+from backend.kernels.cuda.tf32 import round_products_to_tf32
 from helpers import assert_rounded
-from kernels.cuda.tf32 import round_products_to_tf32
 from nn.plain import (
     COUNT,
     DIM,
@@ -25,10 +25,10 @@ from nn.plain import (
 )
 
 import orthoslice as osl
-from orthoslice.arrays import namespace
+from orthoslice.backend.arrays import namespace
 from orthoslice.directions import IID, Orthogonal
 from orthoslice.directions.base import DenseDirections
-from orthoslice.whole_steps import whole_step as whole_step_operation
+from orthoslice.estimates.fused import whole_step as whole_step_operation
 
 torch = pytest.importorskip("torch")
 forward_ad = torch.autograd.forward_ad
@@ -112,7 +112,7 @@ def test_what_is_drawn_ahead_stays_on_its_stream_and_out_of_graphs(rng, away, wh
     (ahead,) = loss.caches.ahead.values()
     ahead._kept.fill_(math.nan)
     if away == "stream":
-        monkeypatch.setattr("orthoslice.kernels.cuda.directions.current_stream", lambda device: -1)
+        monkeypatch.setattr("orthoslice.backend.kernels.cuda.directions.current_stream", lambda device: -1)
     elif away == "graph":
         monkeypatch.setattr("orthoslice.nn._plans.is_captured", lambda tensor: True)
     value = loss(x, y)
@@ -137,7 +137,7 @@ def test_copies_that_share_plans_keep_their_own_directions(rng, whole_step):
 
 def test_whole_steps_with_a_target_that_wants_a_gradient(rng, whole_step, monkeypatch):
     """A sorted target has forgotten where its points were."""
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.loss._PROJECT_INSIDE", 0)
     theta, y = drawn(0).float(), points(rng, whole_step, 20) + 0.5
     loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
     x = points(rng, whole_step, 20)
@@ -193,7 +193,7 @@ def test_whole_steps_on_directions_that_take_turns(rng, whole_step):
 
 def test_whole_steps_in_inference_mode(rng, whole_step, monkeypatch):
     """A first call there leaves nothing behind that training could not use."""
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.loss._PROJECT_INSIDE", 0)
     theta, y = drawn(0).float(), points(rng, whole_step, 20)
     loss = nn.SlicedWassersteinLoss(directions=theta, target=y).to(whole_step)
     x = points(rng, whole_step, 20).requires_grad_()
@@ -206,7 +206,7 @@ def test_whole_steps_in_inference_mode(rng, whole_step, monkeypatch):
 
 
 def test_what_is_kept_is_not_saved(rng, whole_step, monkeypatch):
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 0)
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.loss._PROJECT_INSIDE", 0)
     theta, y = drawn(0).float(), points(rng, whole_step, 500)
     loss = nn.SlicedWassersteinLoss(directions=theta, target=y, seed=SEED).to(whole_step)
     before = len(pickle.dumps(loss))
@@ -218,8 +218,8 @@ def test_what_is_kept_is_not_saved(rng, whole_step, monkeypatch):
 @pytest.mark.parametrize("fused", [True, False])
 def test_whole_steps_in_chunks(rng, memory, fused, whole_step, monkeypatch):
     """Memory and the way to project change only rounding."""
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_INSIDE", 1 << 26 if fused else 0)
-    monkeypatch.setattr("orthoslice.kernels.cuda.loss._PROJECT_AT_ONCE", 0)
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.loss._PROJECT_INSIDE", 1 << 26 if fused else 0)
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.loss._PROJECT_AT_ONCE", 0)
     loss = nn.SlicedWassersteinLoss(COUNT, memory=memory, seed=SEED).to(whole_step)
     x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
     assert_same_step(loss, "sliced", x, y, drawn(0))
@@ -464,7 +464,7 @@ def test_whole_steps_leave_samplers_of_others_alone():
 def test_whole_steps_are_not_rounded_to_tf32(rng, given, whole_step, monkeypatch):
     """Products of the library are made in double precision where it would round them."""
     for name in ("_PROJECT_INSIDE", "_PROJECT_AT_ONCE"):
-        monkeypatch.setattr(f"orthoslice.kernels.cuda.loss.{name}", 0)
+        monkeypatch.setattr(f"orthoslice.backend.kernels.cuda.loss.{name}", 0)
     round_products_to_tf32(monkeypatch)
     theta, y = drawn(0).float(), points(rng, whole_step, 20)
     options = {"directions": theta, "target": y} if given else {"n_directions": COUNT, "seed": SEED}

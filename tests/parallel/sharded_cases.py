@@ -125,7 +125,7 @@ def weights(world):
 
 def without_the_bridge(world):
     """Torch's own functions, which other devices go through."""
-    namespace = sys.modules["orthoslice.arrays.namespace"]
+    namespace = sys.modules["orthoslice.backend.arrays.namespace"]
     namespace.BRIDGE_TORCH = False
     try:
         for kind in LOSSES:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import orthoslice as osl
-from orthoslice.orders import roundings
+from orthoslice.clouds.canonical import roundings
 from orthoslice.parallel import row_ranges
 
 dask = pytest.importorskip("dask")

@@ -8,13 +8,13 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from orthoslice.arrays import RNG
-from orthoslice.cloud import Cloud, host_clouds
+from orthoslice.applications.distances import sliced_wasserstein
+from orthoslice.applications.scaling import Scaling, check_scale, fit_scaling
+from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
+from orthoslice.backend.arrays import RNG
+from orthoslice.check.options import check_p, is_real
+from orthoslice.clouds.cloud import Cloud, host_clouds
 from orthoslice.directions.base import check_count
-from orthoslice.distances import sliced_wasserstein
-from orthoslice.inference import TwoSampleResult, two_sample_test
-from orthoslice.options import check_p, is_real
-from orthoslice.scaling import Scaling, check_scale, fit_scaling
 
 # A reference of fewer batches says too little of how far a batch may lie from it.
 _FEWEST_BATCHES = 10

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.applications.distances import sliced_wasserstein
+from orthoslice.check.options import check_p
 from orthoslice.directions.base import check_count
-from orthoslice.distances import sliced_wasserstein
-from orthoslice.options import check_p
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

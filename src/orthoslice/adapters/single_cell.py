@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.frames import listed
+from orthoslice.check.frames import listed
 
 
 def group_clouds(

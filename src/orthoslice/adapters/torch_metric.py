@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from orthoslice.distances import sliced_wasserstein
-from orthoslice.options import check_p
+from orthoslice.applications.distances import sliced_wasserstein
+from orthoslice.check.options import check_p
 
 try:
     from torchmetrics import Metric

@@ -7,9 +7,9 @@ import importlib.util
 import platform
 import sys
 
-from orthoslice.caching import cache_directory, can_keep
-from orthoslice.kernels import numba_refusal
-from orthoslice.threads import default_workers
+from orthoslice.backend.caching import cache_directory, can_keep
+from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.threads import default_workers
 
 _PACKAGES = ("numpy", "scipy", "numba", "torch", "triton", "jax", "pyarrow", "pillow", "anndata", "matplotlib")
 
@@ -48,7 +48,7 @@ def _cuda_refusal() -> str | None:
     why = _torch_refusal()
     if why is not None:
         return why
-    from orthoslice.kernels.cuda import cuda_refusal
+    from orthoslice.backend.kernels.cuda import cuda_refusal
 
     return cuda_refusal(sys.modules["torch"].zeros(1, device="cuda"))
 
@@ -57,7 +57,7 @@ def _triton_refusal() -> str | None:
     why = _torch_refusal()
     if why is not None:
         return why
-    from orthoslice.kernels import triton_refusal
+    from orthoslice.backend.kernels import triton_refusal
 
     return triton_refusal(sys.modules["torch"].zeros(1, device="cuda"))
 
@@ -67,7 +67,7 @@ def compile_kernels() -> str:
     import numpy as np
 
     import orthoslice as osl
-    from orthoslice.comparing import PARTS, plan_comparison
+    from orthoslice.applications.compare.compare import PARTS, plan_comparison
 
     why = numba_refusal()
     if why is not None:

@@ -85,8 +85,8 @@ def compare(
 
     Example: [bold]orthoslice compare before.csv after.csv --standardize[/bold]
     """
+    from orthoslice.applications.compare.compare import PARTS
     from orthoslice.cli import running
-    from orthoslice.comparing import PARTS
 
     answer = running.read((a, b), reading, weighing.weights)
     ready = running.plan(
@@ -120,8 +120,8 @@ def distance(
 
     Example: [bold]orthoslice distance a.npy b.npy --rtol 0.01[/bold]
     """
+    from orthoslice.applications.compare.words import notes_of
     from orthoslice.cli import render, running, schema
-    from orthoslice.telling import notes_of
 
     answer = running.read((a, b), reading, weighing.weights)
     ready = running.plan(answer, reading, drawing, rtol=stopping.rtol, max_rows=sampling.max_rows)
@@ -203,8 +203,8 @@ def pairwise(
     Example: [bold]orthoslice pairwise donors/*.csv --standardize[/bold]
     """
     import orthoslice as osl
+    from orthoslice.check.options import check_memory
     from orthoslice.cli import render, running, schema
-    from orthoslice.options import check_memory
 
     answer = running.read(files, reading)
     room = check_memory(reading.memory)
@@ -276,12 +276,12 @@ def report(
 
     Example: [bold]orthoslice report a.csv b.csv -o report.html[/bold]
     """
+    from orthoslice.applications.compare.compare import PARTS
+    from orthoslice.backend.stopping import EXIT_INTERRUPTED
     from orthoslice.cli import render, running
     from orthoslice.cli.invocation import invocation
     from orthoslice.cli.plans import check_output
-    from orthoslice.comparing import PARTS
-    from orthoslice.reporting import write_report
-    from orthoslice.stopping import EXIT_INTERRUPTED
+    from orthoslice.cli.report import write_report
 
     check_output(output, (".html", ".htm"), (a, b))
     answer = running.read((a, b), reading, weighing.weights)
@@ -339,8 +339,8 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="The same seed repeats the numbers.")] = 0,
 ) -> None:
     """Compare images of two handwritten digits: SW, PW, their intervals, and bounds on W."""
+    from orthoslice.applications.compare.compare import plan_comparison
     from orthoslice.cli import render
-    from orthoslice.comparing import plan_comparison
     from orthoslice.datasets import digits
 
     x, y = digits(first), digits(second)
@@ -373,8 +373,8 @@ def _one_part(
 
 
 def _tell_comparison(name: str, answer: Any, found: Any, printing: Printing) -> None:
+    from orthoslice.applications.compare.words import notes_of, tell
     from orthoslice.cli import render, running, schema
-    from orthoslice.telling import notes_of, tell
 
     told = [*answer.notes, *notes_of(found, _SCALE_HINT)]
     record = schema.record(name, answer.inputs, told) | schema.of_comparison(found)
@@ -385,8 +385,8 @@ def _tell_comparison(name: str, answer: Any, found: Any, printing: Printing) -> 
 
 def _quantities(found: Any) -> list[dict[str, Any]]:
     """Distances and bounds as rows of a table, from the smallest to the largest."""
+    from orthoslice.applications.compare.words import quiet_interval
     from orthoslice.cli.schema import finite
-    from orthoslice.telling import quiet_interval
 
     rows: list[dict[str, Any]] = []
     for name, est in (("SW", found.sliced), ("W", found.bounds), ("PW", found.projected)):

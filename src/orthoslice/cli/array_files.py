@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from orthoslice.applications.two_sample.labels import Table
+from orthoslice.check.frames import listed
 from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.rows import check_disk
 from orthoslice.cli.sources import (
@@ -25,8 +27,6 @@ from orthoslice.cli.sources import (
     piece_rows,
     split,
 )
-from orthoslice.frames import listed
-from orthoslice.labels import Table
 
 # Bytes of a chunk that is read whatever the memory.
 _SMALL_CHUNK = 1 << 22

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.applications.compare.compare import Plan
+from orthoslice.applications.two_sample.labels import Table
 from orthoslice.cli.render import say
 from orthoslice.cli.sources import need
-from orthoslice.cloud import Cloud
-from orthoslice.comparing import Plan
-from orthoslice.labels import Table
+from orthoslice.clouds.cloud import Cloud
 
 # What a chunk of a table takes.
 _CHUNK_BYTES = 1 << 26

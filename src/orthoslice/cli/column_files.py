@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from orthoslice.applications.two_sample.labels import Table
 from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.sources import FileError, Source, check_width, guarded, need, piece_rows, shown_name
-from orthoslice.labels import Table
 
 # As much of a text file as tells its delimiter, whether it has a header, and which columns hold numbers.
 _BLOCK_BYTES = 1 << 20

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.applications.scaling import fit_scaling
+from orthoslice.applications.two_sample.labels import Table
+from orthoslice.check.frames import listed, repeated, without
 from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
 from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_stream, open_tsv
 from orthoslice.cli.image_folders import open_images
@@ -27,9 +30,6 @@ from orthoslice.cli.sources import (
     shown_name,
     split,
 )
-from orthoslice.frames import listed, repeated, without
-from orthoslice.labels import Table
-from orthoslice.scaling import fit_scaling
 
 _READERS: dict[str, Callable[[str, Path, str | None, int], Source]] = {
     ".csv": open_csv,

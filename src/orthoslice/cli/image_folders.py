@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.applications.two_sample.labels import Table
 from orthoslice.cli.sources import (
     FileError,
     Source,
@@ -19,7 +20,6 @@ from orthoslice.cli.sources import (
     piece_rows,
     reading,
 )
-from orthoslice.labels import Table
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from orthoslice.markup import shown
+from orthoslice.backend.markup import shown
 
 _sizes: dict[Path, int] = {}
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from orthoslice.markup import shown
-from orthoslice.stopping import EXIT_INTERRUPTED, interrupts
+from orthoslice.backend.markup import shown
+from orthoslice.backend.stopping import EXIT_INTERRUPTED, interrupts
 
 # Errors of users and their machines.
 _TOLD = (ValueError, TypeError, OverflowError, ImportError, MemoryError, OSError)
@@ -44,7 +44,7 @@ def _size(text: str | None) -> str | None:
 
 
 def _memory(text: str) -> str:
-    from orthoslice.options import check_memory
+    from orthoslice.check.options import check_memory
 
     try:
         check_memory(text)

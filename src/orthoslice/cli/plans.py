@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.applications.match.match import match, match_bytes
+from orthoslice.backend.writing import replacing
+from orthoslice.check.options import check_memory
 from orthoslice.cli.files import Loaded
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.sources import FileError, split
-from orthoslice.cloud import Cloud
-from orthoslice.matching import match, match_bytes
-from orthoslice.options import check_memory
-from orthoslice.writing import replacing
+from orthoslice.clouds.cloud import Cloud
 
 
 def check_output(output: Path, suffixes: Sequence[str], inputs: Sequence[str]) -> None:

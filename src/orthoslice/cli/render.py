@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orthoslice.markup import shown, shown_json
-from orthoslice.telling import Section, number
+from orthoslice.applications.compare.words import Section, number
+from orthoslice.backend.markup import shown, shown_json
 
 # Shades of a cell, from the nearest pair to the farthest.
 _SHADES = ("grey93 on grey11", "grey93 on grey27", "grey93 on grey42", "black on grey62", "black on grey78")

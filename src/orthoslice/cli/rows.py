@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from orthoslice.applications.two_sample.labels import Table
 from orthoslice.cli.sources import FileError
-from orthoslice.labels import Table
 
 # Room that is left on the disk when rows are put aside there.
 _SPARE_BYTES = 1 << 28

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orthoslice.applications.compare.compare import Comparison, Plan
+from orthoslice.backend.stopping import EXIT_INTERRUPTED, interrupts, stoppable
+from orthoslice.backend.threads import default_workers
+from orthoslice.check.options import check_memory
 from orthoslice.cli.files import Choice, Loaded, read_tables
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.render import print_json, say, wants_json
 from orthoslice.cli.sources import STANDARD_INPUT
-from orthoslice.comparing import Comparison, Plan
-from orthoslice.options import check_memory
-from orthoslice.stopping import EXIT_INTERRUPTED, interrupts, stoppable
-from orthoslice.threads import default_workers
 
 EXIT_NO = 1
 
@@ -88,7 +88,7 @@ def read(files: Sequence[str], reading: Reading, weights: str | None = None) -> 
 
 def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> Plan:
     """A comparison of the two tables that were read; half of the memory is for working on them."""
-    from orthoslice.comparing import plan_comparison
+    from orthoslice.applications.compare.compare import plan_comparison
 
     a, b = answer.tables
     memory = check_memory(reading.memory)
@@ -154,8 +154,8 @@ def fitting(answer: Answer, memory: int, seed: int) -> list[Any]:
     """The points of all tables, or as many rows of them, at random, as fit in a quarter of the memory."""
     import numpy as np
 
-    from orthoslice.cloud import Cloud
-    from orthoslice.comparing import some_rows
+    from orthoslice.applications.compare.compare import some_rows
+    from orthoslice.clouds.cloud import Cloud
 
     row_bytes = 8 * answer.tables[0].points.shape[1]
     most = max(2, memory // 4 // len(answer.tables) // row_bytes)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from orthoslice.all_pairs import Pairwise
-from orthoslice.comparing import Comparison
-from orthoslice.result import Estimate
-from orthoslice.telling import quiet_interval
+from orthoslice.applications.compare.compare import Comparison
+from orthoslice.applications.compare.words import quiet_interval
+from orthoslice.applications.pairwise import Pairwise
+from orthoslice.estimates.result import Estimate
 
 
 def record(command: str, inputs: list[dict[str, Any]], notes: Sequence[str]) -> dict[str, Any]:

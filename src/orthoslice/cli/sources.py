@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-from orthoslice.labels import Table
+from orthoslice.applications.two_sample.labels import Table
 
 # Numbers of a piece at most, 32 MB of them, and the part of the memory that it may take.
 _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32

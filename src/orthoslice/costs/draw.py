@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from orthoslice.arrays import Array
+from orthoslice.backend.arrays import Array
 from orthoslice.directions.base import Directions
 
 Priced: TypeAlias = tuple[Array, tuple[Array, ...]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.arrays import Array, Operation, at_rank, float_info, namespace, scatter_add, wide_float
-from orthoslice.coupling import Pairs, couple_ranks, rank_pairs
+from orthoslice.backend.arrays import Array, Operation, at_rank, float_info, namespace, scatter_add, wide_float
+from orthoslice.backend.kernels import LONGEST_CACHED, LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
+from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.clouds.canonical import flat_index
+from orthoslice.couplings.coupling import Pairs, couple_ranks, rank_pairs
 from orthoslice.directions.base import DenseDirections, Directions
-from orthoslice.kernels import LONGEST_CACHED, LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
-from orthoslice.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
-from orthoslice.orders import flat_index
 
 
 def powered(difference: Array, p: float) -> Array:
@@ -82,7 +82,7 @@ def _long_refusal(px: Array, py: Array, _: float) -> str | None:
 
 @sorted_scores.implementation("pieces", _long_refusal, row_bytes=SCORES_BYTES)
 def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.numba.pieces import score_long_rows
+    from orthoslice.backend.kernels.numba.pieces import score_long_rows
 
     flat_x, flat_y = (np.ascontiguousarray(a.reshape(-1, a.shape[-1])) for a in (px, py))
     return score_long_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
@@ -90,7 +90,7 @@ def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
 
 @sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES)
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.numba.sliced import score_projections
+    from orthoslice.backend.kernels.numba.sliced import score_projections
 
     flat_x, flat_y = px.reshape(-1, px.shape[-1]), py.reshape(-1, py.shape[-1])
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
@@ -106,7 +106,7 @@ def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
 
 @sorted_scores.implementation("cuda", _cuda_rows_refusal, row_bytes=SCORES_BYTES)
 def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
-    from orthoslice.kernels.cuda.rows import match_rows
+    from orthoslice.backend.kernels.cuda.rows import match_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
@@ -149,7 +149,7 @@ def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) ->
 
 @sliced_scores.implementation("cuda", _cuda_clouds_refusal)
 def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
-    from orthoslice.kernels.cuda.loss import match_clouds
+    from orthoslice.backend.kernels.cuda.loss import match_clouds
 
     x, y, theta = (a.contiguous() for a in (x, y, directions.theta[rows]))
     return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
@@ -157,7 +157,7 @@ def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: s
 
 @sliced_scores.implementation("columns", _columns_refusal)
 def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
-    from orthoslice.kernels.numba.sliced import score_points
+    from orthoslice.backend.kernels.numba.sliced import score_points
 
     return score_points(x, y, directions.theta[rows], p)
 
@@ -176,7 +176,7 @@ sorted_slopes = Operation("sorted_slopes")
 
 @sorted_slopes.implementation("numba", lambda px, py, *_: rows_refusal(px, py), row_bytes=SLOPES_BYTES)
 def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.numba.sliced import slope_projections
+    from orthoslice.backend.kernels.numba.sliced import slope_projections
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = slope_projections(flat_x, flat_y, p, factor)
@@ -185,7 +185,7 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
 
 @sorted_slopes.implementation("cuda", _cuda_rows_refusal, row_bytes=SLOPES_BYTES)
 def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
-    from orthoslice.kernels.cuda.rows import match_rows
+    from orthoslice.backend.kernels.cuda.rows import match_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = match_rows(flat_x, flat_y, p, factor, (True, True))

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import Operation
+from orthoslice.backend.arrays import Operation
+from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels.rough import Side
 from orthoslice.costs.lines import powered
-from orthoslice.kernels import numba_refusal
-from orthoslice.kernels.rough import Side
 
 __all__ = ["Side", "mark_counts", "order_roughly", "piece_cost"]
 
@@ -26,7 +26,7 @@ That is the order of their leading bits, or any finer one.
 
 @order_roughly.implementation("numba", lambda *_: numba_refusal())
 def _order_roughly_numba(rows: Table) -> None:
-    from orthoslice.kernels.numba.pieces import order_in_place
+    from orthoslice.backend.kernels.numba.pieces import order_in_place
 
     order_in_place(rows)
 
@@ -45,7 +45,7 @@ The numbers come in parts, which are arrays `(n,)`, and in any order.
 
 @mark_counts.implementation("numba", lambda *_: numba_refusal())
 def _mark_counts_numba(parts: Iterable[Table], marks: Table) -> Table:
-    from orthoslice.kernels.numba.pieces import count_marks
+    from orthoslice.backend.kernels.numba.pieces import count_marks
 
     counts: Table = count_marks(parts, marks)
     return counts
@@ -81,7 +81,7 @@ def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
 
 @piece_cost.implementation("numba", lambda *_: numba_refusal(), row_bytes=_kernel_bytes)
 def _piece_cost_numba(x: Side, y: Side, mass: int, p: float) -> float:
-    from orthoslice.kernels.numba.pieces import price_pieces
+    from orthoslice.backend.kernels.numba.pieces import price_pieces
 
     return price_pieces(x, y, mass, p)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from orthoslice.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
+from orthoslice.backend.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import differences, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.costs.weighted import weight_gradients
-from orthoslice.coupling import Pairs
-from orthoslice.ready import ReadyCloud
-from orthoslice.spheres import mean_power, mean_shortening
+from orthoslice.couplings.coupling import Pairs
+from orthoslice.directions.spheres import mean_power, mean_shortening
 
 __all__ = ["mean_power", "mean_shortening", "price_in_pool"]
 

@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 
-from orthoslice.arrays import Operation
+from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Operation
+from orthoslice.backend.kernels import rows_refusal
 from orthoslice.costs.lines import sorted_scores
-from orthoslice.coupling import powered_norm, rank_pairs
-from orthoslice.kernels import rows_refusal
-from orthoslice.labels import Table
-from orthoslice.orders import tied_order
+from orthoslice.couplings.coupling import powered_norm, rank_pairs
+from orthoslice.couplings.orders import tied_order
 
 
 def order_segments(rows: Table, rounding: Table, starts: Table) -> Table:
@@ -28,7 +28,7 @@ sort_segments = Operation("sort_segments")
 
 @sort_segments.implementation("numba", lambda rows, _: rows_refusal(rows))
 def _sort_segments_numba(rows: Table, starts: Table) -> None:
-    from orthoslice.kernels.numba.segments import sort_in_segments
+    from orthoslice.backend.kernels.numba.segments import sort_in_segments
 
     sort_in_segments(rows, starts)
 
@@ -49,7 +49,7 @@ segments must be sorted.
 
 @segment_costs.implementation("numba", lambda rows, *_: rows_refusal(rows))
 def _segment_costs_numba(rows: Table, starts: Table, p: float) -> Table:
-    from orthoslice.kernels.numba.segments import add_segment_costs
+    from orthoslice.backend.kernels.numba.segments import add_segment_costs
 
     totals: Table = add_segment_costs(rows, starts, p)
     return totals
@@ -72,7 +72,7 @@ Costs in full space of couplings by rank; `order` has the points of each cloud i
 
 @segment_space_costs.implementation("numba", lambda points, order, *_: rows_refusal(order))
 def _segment_space_costs_numba(points: Table, order: Table, starts: Table, p: float) -> Table:
-    from orthoslice.kernels.numba.segments import add_segment_space_costs
+    from orthoslice.backend.kernels.numba.segments import add_segment_space_costs
 
     totals: Table = add_segment_space_costs(points, order, starts, p)
     return totals

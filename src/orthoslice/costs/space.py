@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orthoslice.arrays import (
+from orthoslice.backend.arrays import (
     Array,
     Operation,
     Wanted,
@@ -15,15 +15,15 @@ from orthoslice.arrays import (
     scatter_add,
     to_numpy,
 )
-from orthoslice.arrays.operations import from_host, host_refusal
+from orthoslice.backend.arrays.operations import from_host, host_refusal
+from orthoslice.backend.kernels import triton_refusal
+from orthoslice.clouds.canonical import flat_index, gather_points
+from orthoslice.clouds.mapped import stored_points
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Priced
 from orthoslice.costs.lines import weigh
 from orthoslice.costs.weighted import weight_gradients
-from orthoslice.coupling import Pairs, powered_norm
-from orthoslice.kernels import triton_refusal
-from orthoslice.mapped import stored_points
-from orthoslice.orders import flat_index, gather_points
-from orthoslice.ready import ReadyCloud
+from orthoslice.couplings.coupling import Pairs, powered_norm
 
 # About the size of a core's cache: larger gathers are slower, not faster.
 _GATHER_ITEMS = 1 << 18
@@ -50,7 +50,7 @@ def _space_host_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
 
 @price_in_space.implementation("numba", _space_host_refusal)
 def _price_in_space_numba(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    from orthoslice.kernels.numba.pairs import price_pairs
+    from orthoslice.backend.kernels.numba.pairs import price_pairs
 
     ix, iy, mass = (to_numpy(a) for a in pairs[:3])
     (points_x, order_x), (points_y, order_y) = (stored_points(c.points) for c in (x, y))
@@ -68,7 +68,7 @@ def _space_triton_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | Non
 
 @price_in_space.implementation("triton", _space_triton_refusal)
 def _price_in_space_triton(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    from orthoslice.kernels.triton.pairs import price_matches
+    from orthoslice.backend.kernels.triton.pairs import price_matches
 
     scores, gradients = price_matches(x.points, y.points, *pairs[:3], p=p, wanted=wanted[:2])
     return scores, gradients

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.arrays import Array, Operation, Wanted, at_rank, namespace
+from orthoslice.backend.arrays import Array, Operation, Wanted, at_rank, namespace
+from orthoslice.backend.kernels import rows_refusal
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import (
     SCORES_BYTES,
@@ -15,10 +17,8 @@ from orthoslice.costs.lines import (
     scatter_slopes,
     weigh,
 )
-from orthoslice.coupling import Pairs, couple, coupling_bytes, flat_masses, flat_rows, meeting_slack
+from orthoslice.couplings.coupling import Pairs, couple, coupling_bytes, flat_masses, flat_rows, meeting_slack
 from orthoslice.directions.base import Directions
-from orthoslice.kernels import rows_refusal
-from orthoslice.ready import ReadyCloud
 
 
 def price_on_lines(
@@ -79,7 +79,7 @@ def _weighted_slopes_numba(
     other_side: bool,
     wanted: Wanted,
 ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
-    from orthoslice.kernels.numba.weighted import slope_weighted
+    from orthoslice.backend.kernels.numba.weighted import slope_weighted
 
     lead, (rows_x, rows_y) = flat_rows(px, py)
     mass_x, mass_y = flat_masses(lead, x, y)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from orthoslice.arrays import Stream, normals, signs
-from orthoslice.blocks import Run
+from orthoslice.backend.arrays import Stream, normals, signs
 from orthoslice.directions.auto import Auto, Choice
 from orthoslice.directions.base import DenseDirections, Directions, Sample, Sampler
 from orthoslice.directions.equispaced import Equispaced
@@ -12,6 +11,7 @@ from orthoslice.directions.given import Given
 from orthoslice.directions.hadamard import HadamardRademacher
 from orthoslice.directions.iid import IID
 from orthoslice.directions.kerdock import Kerdock
+from orthoslice.directions.layout import Run
 from orthoslice.directions.optimized import Optimized
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.directions.point_set import PointSet, Replicated

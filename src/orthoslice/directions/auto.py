@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from orthoslice.arrays import RNG, Array, DType, Stream
-from orthoslice.blocks import Layout, Run
-from orthoslice.control_rules import is_worthwhile
+from orthoslice.backend.arrays import RNG, Array, DType, Stream
 from orthoslice.directions.base import DEFAULT_BLOCKS, Directions, Sample, Sampler, check_count, default_rows
+from orthoslice.directions.control_rules import is_worthwhile
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE, Equispaced
 from orthoslice.directions.kerdock import MOST_DIMENSIONS, Kerdock
+from orthoslice.directions.layout import Layout, Run
 from orthoslice.directions.optimized import LARGEST_SET, Optimized
 from orthoslice.directions.orthogonal import Orthogonal
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from orthoslice.arrays import (
+from orthoslice.backend.arrays import (
     DIRECTIONS,
     RNG,
     Array,
@@ -21,9 +21,9 @@ from orthoslice.arrays import (
     resolve_rng,
     wide_float,
 )
-from orthoslice.blocks import Layout, Run, whole_blocks
-from orthoslice.kernels import numba_refusal
-from orthoslice.kernels.cuda.products import product
+from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels.cuda.products import product
+from orthoslice.directions.layout import Layout, Run, whole_blocks
 
 DEFAULT_BLOCKS = 8
 
@@ -97,7 +97,7 @@ def _steady_refusal(theta: Array, points: Array) -> str | None:
 
 @steady_product.implementation("numba", _steady_refusal)
 def _steady_product_numba(theta: Array, points: Array) -> Array:
-    from orthoslice.kernels.numba.projecting import project_points
+    from orthoslice.backend.kernels.numba.projecting import project_points
 
     return project_points(theta, points)
 

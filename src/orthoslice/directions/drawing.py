@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from orthoslice.arrays import DIRECTIONS, STEPS, Array, DType, Operation, Stream, namespace, stream_index
+from orthoslice.backend.arrays import (
+    DIRECTIONS,
+    STEPS,
+    Array,
+    DType,
+    Operation,
+    Stream,
+    namespace,
+    stream_index,
+)
+from orthoslice.backend.kernels.cuda import cuda_refusal
+from orthoslice.backend.kernels.cuda.directions import orthonormal_rows, room_refusal, steps_ahead, unit_rows
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
 from orthoslice.directions.given import Given
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
-from orthoslice.kernels.cuda import cuda_refusal
-from orthoslice.kernels.cuda.directions import orthonormal_rows, room_refusal, steps_ahead, unit_rows
 
 
 class Blocks(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import DType, Stream, call_on_host
+from orthoslice.backend.arrays import DType, Stream, call_on_host
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import RNG, Array, DType, Stream, namespace, to_numpy
+from orthoslice.backend.arrays import RNG, Array, DType, Stream, namespace, to_numpy
 from orthoslice.directions.base import DenseDirections, Sample, Sampler
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from orthoslice.arrays import Array, DType, Stream, namespace, normals, signs
-from orthoslice.arrays.hadamard import hadamard_adjoint, hadamard_project
+from orthoslice.backend.arrays import Array, DType, Stream, namespace, normals, signs
+from orthoslice.backend.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.directions.base import BlockSampler, Directions, check_count
 
 
@@ -82,7 +82,7 @@ class HadamardDirections(Directions):
     """Blocks given by their factors `signs (blocks, rounds, ambient_dim)`; each uses its first `rows` rows.
 
     If `paired`, the factors are reflections of neighbouring coordinates: see
-    :func:`orthoslice.arrays.hadamard.hadamard_project`.
+    :func:`orthoslice.backend.arrays.hadamard.hadamard_project`.
     """
 
     def __init__(self, signs: Array, rows: int, dim: int, *, paired: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.backend.arrays import DType, Stream, namespace, normals, wide_float
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
 

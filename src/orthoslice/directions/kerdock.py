@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, Stream, constant, namespace, normals, wide_float
-from orthoslice.arrays.hadamard import walsh_hadamard
-from orthoslice.arrays.operations import orthonormal_rows
-from orthoslice.blocks import Run
+from orthoslice.backend.arrays import Array, DType, Stream, constant, namespace, normals, wide_float
+from orthoslice.backend.arrays.hadamard import walsh_hadamard
+from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Directions, default_rows
+from orthoslice.directions.layout import Run
 from orthoslice.directions.point_set import Replicated
 
 # For m = 2, 3, 4, 5: polynomials over two elements, as bits, whose roots generate the field of 2^(2m - 1).

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from orthoslice import caching
+from orthoslice.backend import caching
+from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.directions.equispaced import even_angles
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.directions.point_set import PointSet
-from orthoslice.threads import single_threaded_blas
 
 Points: TypeAlias = np.ndarray[Any, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orthoslice.arrays import DType, Stream, namespace, normals, wide_float
-from orthoslice.arrays.operations import orthonormal_rows
+from orthoslice.backend.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import BlockSampler, DenseDirections
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import DType, Stream, constant, namespace, normals, wide_float
-from orthoslice.arrays.operations import orthonormal_rows
-from orthoslice.blocks import Run, whole_blocks
+from orthoslice.backend.arrays import DType, Stream, constant, namespace, normals, wide_float
+from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
+from orthoslice.directions.layout import Run, whole_blocks
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

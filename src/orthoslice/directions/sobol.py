@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, Namespace, Stream, constant, namespace, wide_float
-from orthoslice.arrays.stream import unit_interval, words
-from orthoslice.blocks import Run
+from orthoslice.backend.arrays import Array, DType, Namespace, Stream, constant, namespace, wide_float
+from orthoslice.backend.arrays.stream import unit_interval, words
 from orthoslice.directions.base import DenseDirections
+from orthoslice.directions.layout import Run
 from orthoslice.directions.point_set import Replicated
 
 # As far as SciPy's direction numbers (Joe and Kuo, 2008) go.

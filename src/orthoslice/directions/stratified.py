@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.arrays import Array, DType, Namespace, Stream, device, namespace, normals, wide_float
-from orthoslice.arrays.stream import words
+from orthoslice.backend.arrays import Array, DType, Namespace, Stream, device, namespace, normals, wide_float
+from orthoslice.backend.arrays.stream import words
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Stratified(Sampler):
 
     def __post_init__(self) -> None:
         # Checks of input know samplers, so they import this package.
-        from orthoslice.cloud import host_clouds
+        from orthoslice.check.options import check_p
+        from orthoslice.clouds.cloud import host_clouds
         from orthoslice.exact._inputs import shared_exponent, shrink
         from orthoslice.exact._regions import coupling_regions
-        from orthoslice.options import check_p
 
         p = check_p(self.p)
         x, y = host_clouds("Stratified", self.x, self.y, self.x_weights, self.y_weights)

@@ -1,6 +1,6 @@
 """What is particular to exact answers: p in {1, 2}, the plane, integer masses, scaling.
 
-The checks themselves are those of :mod:`orthoslice.inputs` and :mod:`orthoslice.options`.
+The checks themselves are those of :mod:`orthoslice.check.inputs` and :mod:`orthoslice.check.options`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.masses import integer_masses
-from orthoslice.options import check_p
+from orthoslice.check.options import check_p
+from orthoslice.clouds.cloud import Cloud, host_clouds
+from orthoslice.clouds.masses import integer_masses
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -74,7 +74,7 @@ def shrink(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud]:
     """Both clouds divided by 2**shared_exponent, so that the largest coordinate lies in [1/2, 1).
 
     A power of two changes no digit, and costs of order 1 can be squared, and squared again for variances,
-    without overflow. (:func:`orthoslice.conditioning.unit_scale` scales only where a p-th power needs it.)
+    without overflow. (:func:`orthoslice.clouds.conditioning.unit_scale` scales only where a power needs it.)
 
     Examples
     --------
@@ -107,7 +107,7 @@ def shared_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     """Masses of both clouds as integers with the same sum, so that no edge between masses can drift.
 
     Without weights they are as small as can be; with weights the sum is that of
-    :func:`orthoslice.masses.integer_masses`, 2**62.
+    :func:`orthoslice.clouds.masses.integer_masses`, 2**62.
 
     Examples
     --------

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.exact._inputs import FloatArray, IntArray, PlaneProblem, shared_masses
-from orthoslice.ready import in_canonical_order
 
 if TYPE_CHECKING:
-    from orthoslice.kernels.numba.plane import Cells, Side
+    from orthoslice.backend.kernels.numba.plane import Cells, Side
 
 
 # At most 32 bytes each, so 1.1 GB: two clouds of 5,793 points.
@@ -42,10 +42,10 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
     >>> sum(float(((cell.stop - cell.start) * cell.mass).sum()) for cell in lifetimes(problem)) / np.pi
     1.0
     """
-    from orthoslice.kernels.numba.plane import (
+    from orthoslice.backend.kernels.numba.plane import (  # takes a while to load, and most people never need it
         sharpen_spans,
         sweep,
-    )  # takes a while to load, and most people never need it
+    )
 
     # Lexicographic order is the projected order just after angle 0. Masses are rounded in that order, so that
     # the order of the user's rows changes nothing.
@@ -76,7 +76,7 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
 
 def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
     """A cloud with its critical angles in order, before the sweep; its events are numbered from `first`."""
-    from orthoslice.kernels.numba.plane import BEGIN, Side, critical_angles
+    from orthoslice.backend.kernels.numba.plane import BEGIN, Side, critical_angles
 
     n = len(points)
     angle = np.empty(n * (n - 1) // 2)
@@ -94,7 +94,7 @@ def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
 
 def _empty_cells(capacity: int) -> Cells:
     """A buffer for the kernel to fill."""
-    from orthoslice.kernels.numba.plane import Cells
+    from orthoslice.backend.kernels.numba.plane import Cells
 
     ends, pair = (np.empty((capacity, 2), dtype=np.int64) for _ in range(2))
     return Cells(np.empty(capacity), np.empty(capacity), ends, pair, np.empty(capacity, dtype=np.int64))

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.cloud import Cloud, host_clouds
-from orthoslice.coupling import Coupling
+from orthoslice.check.names import answers_other_names
+from orthoslice.check.options import check_p
+from orthoslice.clouds.cloud import Cloud, host_clouds
+from orthoslice.clouds.lengths import fit_lengths, pair_lengths, power_mean
+from orthoslice.clouds.masses import integer_masses
+from orthoslice.clouds.ready import in_canonical_order
+from orthoslice.couplings.coupling import Coupling
 from orthoslice.exact._inputs import FloatArray, IntArray
-from orthoslice.lengths import fit_lengths, pair_lengths, power_mean
-from orthoslice.masses import integer_masses
-from orthoslice.names import answers_other_names
-from orthoslice.options import check_p
-from orthoslice.ready import in_canonical_order
 
 # The most pairs n * m of each method, by its memory at the peak (measured): 8 bytes a pair for the cost matrix
 # alone, 41 in POT's network simplex, 1.3 kB in HiGHS. That is 1.1, 1.4 and 0.7 GB.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.cloud import host_clouds
+from orthoslice.clouds.cloud import host_clouds
 from orthoslice.exact._inputs import check_order, shared_exponent, shrink, unshrink
 
 

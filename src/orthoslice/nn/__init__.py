@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import torch
 
-from orthoslice.names import answers_other_names
+from orthoslice.check.names import answers_other_names
+from orthoslice.costs.scores import COSTS, Score, Sliced
 from orthoslice.nn._loss import Loss
-from orthoslice.scores import COSTS, Score, Sliced
 
 __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 

@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from orthoslice.arrays import STEPS, Stream, is_bridged, is_captured
-from orthoslice.arrays.autodiff import wants_gradients
-from orthoslice.cloud import Cloud
+from orthoslice.applications.distances import Options, estimate_distance, make_request
+from orthoslice.backend.arrays import STEPS, Stream, is_bridged, is_captured
+from orthoslice.backend.arrays.autodiff import wants_gradients
+from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.costs.scores import Score
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
-from orthoslice.distances import Options, estimate_distance, make_request
-from orthoslice.kernels.cuda.directions import DrawnAhead
+from orthoslice.estimates.fused import whole_step
+from orthoslice.estimates.request import Request
 from orthoslice.nn._inputs import (
     NOT_IN_A_GRAPH,
     are_plain_clouds,
@@ -39,10 +43,6 @@ from orthoslice.nn._plans import (
     run_to_distance,
 )
 from orthoslice.nn._steps import Caches, Turns, WithGradients, split_gradient
-from orthoslice.options import check_directions, check_memory, check_n_directions, check_p
-from orthoslice.request import Request
-from orthoslice.scores import Score
-from orthoslice.whole_steps import whole_step
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from orthoslice.arrays import is_captured
-from orthoslice.cloud import Cloud
+from orthoslice.backend.arrays import is_captured
+from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+from orthoslice.check.options import check_directions
+from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks
-from orthoslice.kernels.cuda.directions import DrawnAhead
-from orthoslice.options import check_directions
-from orthoslice.whole_steps import WholeStep
+from orthoslice.estimates.fused import WholeStep
 
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from orthoslice.arrays import is_captured
-from orthoslice.arrays.autodiff import first_derivative, is_differentiated_again, is_forward_mode
+from orthoslice.backend.arrays import is_captured
+from orthoslice.backend.arrays.autodiff import first_derivative, is_differentiated_again, is_forward_mode
 
 
 class Turns:

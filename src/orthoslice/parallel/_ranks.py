@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from orthoslice.arrays import Array
+from orthoslice.backend.arrays import Array
 
 # Bytes of a message about what went wrong; longer ones are cut.
 _MESSAGE_BYTES = 1024

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from orthoslice.arrays import Array, Outcome, Wanted, device, is_readable, namespace, wide_float
-from orthoslice.cloud import Cloud
-from orthoslice.conditioning import far_centre
+from orthoslice.backend.arrays import Array, Outcome, Wanted, device, is_readable, namespace, wide_float
+from orthoslice.check.inputs import check_weights, is_uniform
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.conditioning import far_centre
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.pools import mean_shortening
+from orthoslice.costs.scores import Sliced
 from orthoslice.directions import Given
-from orthoslice.estimate import compute, nan_where_unsound
-from orthoslice.inputs import check_weights, is_uniform
+from orthoslice.estimates.driver import compute, nan_where_unsound
+from orthoslice.estimates.passes import Passes
+from orthoslice.estimates.request import Request
 from orthoslice.parallel._ranks import Ranks
-from orthoslice.passes import Passes
-from orthoslice.ready import ReadyCloud
-from orthoslice.request import Request
-from orthoslice.scores import Sliced
 
 # Numbers held of a projection: where its point is, with copies on the way, and where its direction is, in order
 # and with all that a kernel makes of it.

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from orthoslice.arrays import DType, library
-from orthoslice.cloud import Cloud, DistantCloud
-from orthoslice.conditioning import middle_if_far, range_of_rows
-from orthoslice.frames import check_same_names, column_names, is_frame
-from orthoslice.inputs import (
+from orthoslice.backend.arrays import DType, library
+from orthoslice.check.frames import check_same_names, column_names, is_frame
+from orthoslice.check.inputs import (
     as_array,
     check_finite,
     check_not_negative,
@@ -22,6 +20,8 @@ from orthoslice.inputs import (
     is_dask,
     widest_float,
 )
+from orthoslice.clouds.cloud import Cloud, DistantCloud
+from orthoslice.clouds.conditioning import middle_if_far, range_of_rows
 from orthoslice.parallel.reading import Reading, Table, run_all, shape_only, weights_of
 
 
@@ -91,7 +91,7 @@ def largest_of(low: Table, high: Table) -> float:
 
 
 def common_origin(x: LazyCloud) -> Table | None:
-    """What both clouds are to be moved by: see :func:`orthoslice.conditioning.centred`."""
+    """What both clouds are to be moved by: see :func:`orthoslice.clouds.conditioning.centred`."""
     centre = middle_if_far(x.low, x.high)
     return centre if centre.any() else None
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.cloud import Cloud
+from orthoslice.backend.threads import single_threaded_blas
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.pieces import order_roughly
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
+from orthoslice.estimates.passes import draw_lines
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.reading import Reading, Table, compute, delayed_calls
-from orthoslice.passes import draw_lines
-from orthoslice.ready import ReadyCloud
-from orthoslice.threads import single_threaded_blas
 
 COPIES = 4 / 3
 """How much more memory a direction takes here than by the kernels: what was sent lies beside what it makes."""

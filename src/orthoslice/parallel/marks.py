@@ -1,9 +1,9 @@
 """Marks at which the order of a cloud on a direction can be cut: points, and where their ties end.
 
 In memory, neighbours that rounding may have put apart are a tie, and so is a chain of such; the points of a
-tie are in lexicographic order (:func:`orthoslice.orders.tied_order`). So a point comes before a mark if its
-tie does, or if it is in the same tie and its coordinates come first. Where a tie ends is found from what all
-chunks have near it.
+tie are in lexicographic order (:func:`orthoslice.couplings.orders.tied_order`). So a point comes before a mark
+if its tie does, or if it is in the same tie and its coordinates come first. Where a tie ends is found from
+what all chunks have near it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays import lexsort_rows
-from orthoslice.orders import stable_order
+from orthoslice.backend.arrays import lexsort_rows
+from orthoslice.couplings.orders import stable_order
 from orthoslice.parallel.reading import Table
 
 # How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
@@ -151,7 +151,7 @@ def distinct(values: Table, reach: Table) -> tuple[Table, Table]:
 def order_on_line(points: Table, values: Table, reach: Table) -> Table:
     """The order of points by their projections, those of a tie in lexicographic order.
 
-    It is :func:`orthoslice.orders.tied_order` of all in lexicographic order, where most do not tie.
+    It is :func:`orthoslice.couplings.orders.tied_order` of all in lexicographic order, where most do not tie.
 
     Examples
     --------

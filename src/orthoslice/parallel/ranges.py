@@ -28,19 +28,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.arrays import NO_GRADIENTS
+from orthoslice.backend.arrays import NO_GRADIENTS
+from orthoslice.backend.kernels.rough import rough_bounds
+from orthoslice.clouds.masses import rounded_masses, total_mass
+from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
+from orthoslice.couplings.orders import stable_order
 from orthoslice.directions.base import Directions
-from orthoslice.kernels.rough import rough_bounds
-from orthoslice.masses import rounded_masses, total_mass
-from orthoslice.orders import stable_order
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.reading import Reading, Table, shape_only, weights_of
 from orthoslice.parallel.visits import visit_chunks
-from orthoslice.ready import ReadyCloud
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.arrays import DType
-from orthoslice.cloud import Cloud
-from orthoslice.frames import read_column, read_frame
-from orthoslice.inputs import as_array, as_floating
+from orthoslice.backend.arrays import DType
+from orthoslice.check.frames import read_column, read_frame
+from orthoslice.check.inputs import as_array, as_floating
+from orthoslice.clouds.cloud import Cloud
 
 Table: TypeAlias = np.ndarray[Any, Any]
 

@@ -29,21 +29,21 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from orthoslice.arrays import NO_GRADIENTS, Stream
-from orthoslice.coupling import coupling_bytes
+from orthoslice.backend.arrays import NO_GRADIENTS, Stream
+from orthoslice.backend.threads import single_threaded_blas
+from orthoslice.clouds.canonical import roundings
+from orthoslice.clouds.masses import total_mass
+from orthoslice.clouds.ready import ReadyCloud
+from orthoslice.couplings.coupling import coupling_bytes
 from orthoslice.directions.base import SteadyDirections
 from orthoslice.directions.drawing import Blocks
-from orthoslice.masses import total_mass
-from orthoslice.orders import roundings
+from orthoslice.estimates.passes import Passes, Task
+from orthoslice.estimates.request import Request
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order_on_line
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading, Table
-from orthoslice.passes import Passes, Task
-from orthoslice.ready import ReadyCloud
-from orthoslice.request import Request
-from orthoslice.threads import single_threaded_blas
 
 # Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 4

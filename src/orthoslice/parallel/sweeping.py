@@ -10,19 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.all_pairs import Job, UnitSums, each_ready_for_ties, unit_sums
-from orthoslice.arrays import DType, Stream
-from orthoslice.blocks import Layout
-from orthoslice.cloud import Cloud
+from orthoslice.applications.pairwise import Job, UnitSums, each_ready_for_ties, unit_sums
+from orthoslice.applications.two_sample.permutations import (
+    PermutationTest,
+    priced_piece,
+    ready_to_order,
+    values_of,
+)
+from orthoslice.backend.arrays import DType, Stream
+from orthoslice.backend.progress import progress_bar
+from orthoslice.backend.threads import single_threaded_blas
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.costs.scores import Score
 from orthoslice.directions import Sampler
+from orthoslice.directions.layout import Layout
+from orthoslice.directions.walks import Piece, sweep_blocks
+from orthoslice.estimates.underflow import is_high_power
 from orthoslice.parallel.chunks import LazyCloud, common_origin, pool_outline
 from orthoslice.parallel.exchange import Cluster, Known, Lines, cluster_at_hand, exchange
 from orthoslice.parallel.reading import Reading, Table, shape_only
-from orthoslice.permutations import PermutationTest, priced_piece, ready_to_order, values_of
-from orthoslice.progress import progress_bar
-from orthoslice.scores import Score
-from orthoslice.sweeps import Piece, is_high, sweep_blocks
-from orthoslice.threads import single_threaded_blas
 
 
 def lazy_unit_sums(
@@ -88,7 +94,7 @@ def _swept(
 
 
 def _refuse_high(p: float, dtype: DType) -> None:
-    if is_high(p, dtype):
+    if is_high_power(p, np.finfo(dtype)):
         raise OverflowError(
             f"`p` is too high for Dask collections of {dtype} here; got {p:g}. Whether small costs are lost "
             "could only be told from all points at once. Pass a smaller `p`."

@@ -1,0 +1,386 @@
+"""All that can be said of two tables at once: how far apart, whether by chance, in what, and how certain."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from orthoslice.applications.bounds import Bounds, wasserstein_bounds
+from orthoslice.applications.compare.words import told, told_html
+from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
+from orthoslice.applications.explain.explain import explain
+from orthoslice.applications.explain.explanation import Explanation
+from orthoslice.applications.match.match import match, match_bytes
+from orthoslice.applications.two_sample.labels import Table
+from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
+from orthoslice.backend.arrays import RNG, resolve_rng
+from orthoslice.check.frames import column_names, is_frame
+from orthoslice.check.names import answers_other_names
+from orthoslice.check.options import check_memory, check_p
+from orthoslice.clouds.cloud import Cloud, numpy_clouds
+from orthoslice.directions.base import check_count
+from orthoslice.estimates.result import Estimate
+
+PARTS = ("sliced", "test", "bounds", "shuffled_move", "projected", "explanation")
+"""What a comparison is made of, in the order in which it is worked out."""
+
+DEFAULT_ROWS = 5_000
+
+UNITS = "in units of the data"
+
+# Pairs of rows that tell how far apart two rows typically are.
+_PAIRS = 1000
+
+# Coordinates of them that are looked at together.
+_PIECE_ITEMS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What :func:`compare` found of two clouds; parts that could not be had are None.
+
+    Attributes
+    ----------
+    names
+        What the clouds are called.
+    features
+        What their columns are called.
+    x, y, x_weights, y_weights
+        The clouds `(n, dim)`, NumPy arrays or memory maps, and their weights `(n,)`, or None.
+    sample_x, sample_y, sample_x_weights, sample_y_weights
+        The rows that all parts but `sliced` were worked out from: all of them, or `max_rows` at random.
+    sliced, projected
+        SW_p of all rows and PW_p of the sample, each an :class:`Estimate`.
+    bounds
+        Certain bounds on W_p of the sample.
+    test
+        Whether it may be chance; None for clouds with weights.
+    explanation
+        Which features and directions differ.
+    shuffled_move
+        How far apart in W_p the clouds still are, about, once their rows were shuffled between them: two
+        samples of one law are not at distance 0. None for clouds with weights.
+    typical_gap
+        The median distance of two rows of x, to compare distances with.
+    units
+        What a length of 1 means, in words.
+    seed
+        ``rng=found.seed`` repeats it.
+    """
+
+    names: tuple[str, str]
+    features: tuple[Hashable, ...]
+    x: Table
+    y: Table
+    x_weights: Table | None
+    y_weights: Table | None
+    sample_x: Table
+    sample_y: Table
+    sample_x_weights: Table | None
+    sample_y_weights: Table | None
+    p: float
+    units: str
+    seed: int
+    typical_gap: float
+    options: dict[str, Any] = field(default_factory=dict)
+    """What was passed besides, as keyword arguments of :func:`compare`."""
+    sliced: Estimate | None = None
+    projected: Estimate | None = None
+    bounds: Bounds | None = None
+    shuffled_move: float | None = None
+    test: TwoSampleResult | None = None
+    explanation: Explanation | None = None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether parts were worked out from some of the rows only."""
+        return len(self.sample_x) < len(self.x) or len(self.sample_y) < len(self.y)
+
+    def __repr__(self) -> str:
+        return told(self)
+
+    def _repr_html_(self) -> str:
+        return told_html(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A comparison that is checked and ready to be worked out, part by part."""
+
+    names: tuple[str, str]
+    features: tuple[Hashable, ...]
+    x: Cloud
+    y: Cloud
+    sample: tuple[Cloud, Cloud]
+    p: float | None
+    seed: int
+    max_rows: int
+    memory: int | str
+    units: str = UNITS
+    directions: Any = "auto"
+    n_directions: int | None = None
+    rtol: float | None = None
+    n_permutations: int = 999
+    workers: int | None = None
+    progress: bool = False
+
+    @property
+    def power(self) -> float:
+        """The power of distances and bounds."""
+        return 2.0 if self.p is None else self.p
+
+    def work_out(self, part: str) -> Any:
+        """One of `PARTS`."""
+        return getattr(self, f"_{part}")()
+
+    def finish(self, parts: dict[str, Any]) -> Comparison:
+        """The comparison with the parts that were worked out."""
+        a, b = self.sample
+        options = ("p", "directions", "n_directions", "rtol", "n_permutations", "max_rows", "memory")
+        return Comparison(
+            names=self.names,
+            features=self.features,
+            x=self.x.points,
+            y=self.y.points,
+            x_weights=self.x.weights,
+            y_weights=self.y.weights,
+            sample_x=a.points,
+            sample_y=b.points,
+            sample_x_weights=a.weights,
+            sample_y_weights=b.weights,
+            p=self.power,
+            units=self.units,
+            seed=self.seed,
+            typical_gap=_typical_gap(a, self.seed),
+            options={name: getattr(self, name) for name in options},
+            **parts,
+        )
+
+    @functools.cached_property
+    def _common(self) -> dict[str, Any]:
+        """What all functions take."""
+        return {"rng": self.seed, "memory": self.memory, "workers": self.workers}
+
+    @functools.cached_property
+    def _drawn(self) -> dict[str, Any]:
+        """What those take that draw directions of a kind."""
+        chosen = {"directions": self.directions, "n_directions": self.n_directions, "progress": self.progress}
+        return self._common | chosen
+
+    def _sliced(self) -> Estimate:
+        weights: dict[str, Any] = {"x_weights": self.x.weights, "y_weights": self.y.weights}
+        x, y = self.x.points, self.y.points
+        return sliced_wasserstein(x, y, self.power, rtol=self.rtol, **weights, **self._drawn)
+
+    def _projected(self) -> Estimate:
+        x, y, weights = self._sampled
+        return projected_wasserstein(x, y, self.power, rtol=self.rtol, **weights, **self._drawn)
+
+    def _bounds(self) -> Bounds:
+        x, y, weights = self._sampled
+        return wasserstein_bounds(x, y, self.power, **weights, **self._drawn)
+
+    def _test(self) -> TwoSampleResult | None:
+        x, y, weights = self._sampled
+        if any(w is not None for w in weights.values()):
+            return None
+        # Lower powers look less at a few outliers, so that the test is the more powerful.
+        p = 1.0 if self.p is None else self.p
+        return two_sample_test(x, y, p, n_permutations=self.n_permutations, **self._drawn)
+
+    def _shuffled_move(self) -> float | None:
+        x, y, weights = self._sampled
+        if any(w is not None for w in weights.values()):
+            return None
+        rows = np.random.default_rng(self.seed).permutation(np.concatenate([x, y]))
+        found = match(rows[: len(x)], rows[len(x) :], self.power, **self._common)
+        return float(float(found.cost(self.power)) ** (1 / self.power))
+
+    def _explanation(self) -> Explanation:
+        x, y, weights = self._sampled
+        return explain(x, y, self.power, names=self.features, **weights, **self._common)
+
+    @property
+    def _sampled(self) -> tuple[Table, Table, dict[str, Any]]:
+        a, b = self.sample
+        return a.points, b.points, {"x_weights": a.weights, "y_weights": b.weights}
+
+
+@answers_other_names
+def compare(
+    x: Any,
+    y: Any,
+    p: float | None = None,
+    *,
+    names: tuple[str, str] = ("x", "y"),
+    features: Sequence[Hashable] | None = None,
+    units: str = UNITS,
+    x_weights: Any = None,
+    y_weights: Any = None,
+    directions: Any = "auto",
+    n_directions: int | None = None,
+    rtol: float | None = None,
+    n_permutations: int = 999,
+    max_rows: int = DEFAULT_ROWS,
+    rng: RNG = None,
+    memory: int | str = "256MB",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Comparison:
+    """Compare two tables: how far apart they are, whether by chance, in which features, how certainly.
+
+    One call for what :func:`sliced_wasserstein`, :func:`projected_wasserstein`, :func:`wasserstein_bounds`,
+    :func:`two_sample_test` and :func:`explain` say, and a text that needs no knowledge of any of them.
+
+    Parameters
+    ----------
+    x, y
+        Clouds `(n, dim)` and `(m, dim)`: arrays of any library, lists or data frames, whose columns are matched
+        by name. Memory maps may be larger than memory.
+    p
+        The power, at least 1. None is 2 for distances and bounds, and 1 for the test, as in the functions.
+    names
+        What to call the clouds.
+    features
+        The names of the features of arrays; ``x0``, ``x1``, ... by default. Those of data frames are their
+        columns.
+    units
+        What lengths are measured in, in words that follow a number.
+    x_weights, y_weights
+        Weights `(n,)` and `(m,)` that sum to 1; uniform when None. There is no test then.
+    directions, n_directions, rtol, rng, memory, workers, progress
+        As in :func:`sliced_wasserstein`.
+    n_permutations
+        As in :func:`two_sample_test`.
+    max_rows
+        The sliced distance comes from all rows. The rest is worked out from at most so many of each cloud,
+        chosen at random, and from fewer where `memory` does not hold them.
+
+    Returns
+    -------
+    Comparison
+        `sliced`, `projected`, `bounds`, `test`, `explanation`; printed, it is a short text.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(300, 2)) + [40, 3]
+    >>> y = rng.normal(size=(200, 2)) + [42, 3]
+    >>> found = osl.compare(x, y, features=["age", "income"], rng=0)
+    >>> found.test.pvalue, found.explanation.features[0].name
+    (0.001, 'age')
+    >>> bool(found.bounds.lower < 2.1 < found.bounds.upper * 1.1)
+    True
+    """
+    plan = plan_comparison(
+        x,
+        y,
+        p,
+        names=names,
+        features=features,
+        units=units,
+        x_weights=x_weights,
+        y_weights=y_weights,
+        directions=directions,
+        n_directions=n_directions,
+        rtol=rtol,
+        n_permutations=n_permutations,
+        max_rows=max_rows,
+        rng=rng,
+        memory=memory,
+        workers=workers,
+        progress=progress,
+    )
+    return plan.finish({part: plan.work_out(part) for part in PARTS})
+
+
+def plan_comparison(
+    x: Any,
+    y: Any,
+    p: float | None = None,
+    *,
+    names: tuple[str, str] = ("x", "y"),
+    features: Sequence[Hashable] | None = None,
+    x_weights: Any = None,
+    y_weights: Any = None,
+    max_rows: int = DEFAULT_ROWS,
+    rng: RNG = None,
+    memory: int | str = "256MB",
+    **options: Any,
+) -> Plan:
+    """Check what :func:`compare` was given, and choose the rows that the slower parts look at."""
+    if p is not None:
+        check_p(p)
+    labels = _feature_names(features, x, y)
+    cloud_x, cloud_y = numpy_clouds("compare", x, y, x_weights, y_weights)
+    if labels is None:
+        labels = tuple(f"x{k}" for k in range(cloud_x.dim))
+    elif len(labels) != cloud_x.dim:
+        raise ValueError(f"`features` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
+    _, seed = resolve_rng(rng, np.zeros(1))
+    assert seed is not None
+    # What bounds and matchings take, of samples that may differ in size, is more than what the others do.
+    example = Cloud(cloud_x.points[:1]), Cloud(cloud_x.points[[0, 0]])
+    room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
+    most = max(2, min(check_count("max_rows", max_rows), room))
+    draw = np.random.default_rng(seed)
+    return Plan(
+        names=(str(names[0]), str(names[1])),
+        features=labels,
+        x=cloud_x,
+        y=cloud_y,
+        sample=(some_rows(cloud_x, most, draw), some_rows(cloud_y, most, draw)),
+        p=p,
+        seed=seed,
+        max_rows=max_rows,
+        memory=memory,
+        **options,
+    )
+
+
+def _feature_names(features: Sequence[Hashable] | None, x: Any, y: Any) -> tuple[Hashable, ...] | None:
+    """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
+    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
+    if features is not None and of_frame is not None:
+        raise ValueError("`features` must be None beside a data frame, whose columns are the names.")
+    named = of_frame if features is None else features
+    # Strings of NumPy show themselves as such in texts.
+    return None if named is None else tuple(str(n) if isinstance(n, str) else n for n in named)
+
+
+def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
+    """All rows, or so many at random, with weights that sum to 1."""
+    if cloud.n <= most:
+        return Cloud(np.asarray(cloud.points), cloud.weights)
+    rows = np.sort(draw.choice(cloud.n, size=most, replace=False))
+    weights = cloud.weights
+    if weights is not None:
+        weights = weights[rows]
+        if not weights.sum() > 0:
+            raise ValueError(
+                f"Weights must not vanish on {most} rows chosen at random; got a sum of 0. Pass `max_rows` "
+                f"of {cloud.n}."
+            )
+        weights = weights / weights.sum()
+    return Cloud(np.asarray(cloud.points[rows]), weights)
+
+
+def _typical_gap(cloud: Cloud, seed: int) -> float:
+    """The median distance of two rows at random."""
+    draw = np.random.default_rng(seed)
+    chances = None if cloud.weights is None else cloud.weights / cloud.weights.sum(dtype=np.float64)
+    pairs = np.stack([draw.choice(cloud.n, size=_PAIRS, p=chances) for _ in range(2)])
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    if not pairs.size:
+        return 0.0
+    # In a unit in which squares stay in range.
+    unit = float(np.abs(cloud.points).max()) or 1.0
+    step = max(1, _PIECE_ITEMS // cloud.dim)
+    pieces = (pairs[:, first : first + step] for first in range(0, pairs.shape[1], step))
+    gaps = [np.linalg.norm(cloud.points[i] / unit - cloud.points[j] / unit, axis=1) for i, j in pieces]
+    return float(np.median(np.concatenate(gaps)) * unit)

@@ -1,0 +1,1 @@
+"""Clouds that are moved downhill: barycenters and flows."""

@@ -1,0 +1,224 @@
+"""Steps that bring a cloud nearer to others, of a length that nobody has to guess.
+
+With its couplings held fixed, the sliced objective `sum_j w_j SW_2^2(x, y_j)` is quadratic in every point of
+x, with one matrix for all of them: the mean `A` of `theta theta^T` over the directions. A step goes to the
+minimum of that quadratic, `x - gradient A^-1 / (2 a)` with `a` the weight of a point. Couplings are the best
+ones on every line, so that the quadratic lies above the objective and touches it where the step begins: no
+step raises the objective on its own directions. Orthonormal blocks have `A = I / dim`, and the step is slice
+matching: every projection on a row of a block lands on its partners. PW prices couplings in full space, where
+`A = I`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.backend.arrays import STEPS, Array, Stream, device, library, namespace, to_numpy
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.costs.pools import mean_shortening
+from orthoslice.costs.scores import Sliced
+from orthoslice.directions import Given
+from orthoslice.estimates.driver import value_and_gradient
+from orthoslice.estimates.request import Request
+
+# Steps gather momentum, up to this share of the last move. With less they are slower, with more they gather
+# what differs from one draw of directions to the next (measured with .6, .8 and .9).
+_MOMENTUM = 0.8
+
+# Where directions are fresh, the objective has settled when its mean over so many steps is not lower than over
+# as many before by this share at least.
+_WINDOW = 15
+_LEAST_FALL = 0.02
+
+# Targets in a mean before its error is judged by how far a single one is off.
+_FEWEST_AVERAGED = 8
+
+Callback = Callable[[int, Array, float], Any]
+"""Called after every step with its number, the points, and the objective before it; True stops."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """The weighted mean of SW_2^2 or PW_2^2 to some clouds, and what a step needs of it."""
+
+    request: Request
+    clouds: Sequence[Cloud]
+    weights: Sequence[float]
+    seed: int
+    fresh: bool
+    """Whether every step has directions of its own."""
+
+    @property
+    def is_sliced(self) -> bool:
+        return isinstance(self.request.score, Sliced)
+
+    @property
+    def never_rises(self) -> bool:
+        """Whether no step can raise it."""
+        return self.is_sliced and not self.fresh
+
+    def look(self, x: Cloud, step: int) -> tuple[Array, Array]:
+        """The objective at x, and where a full step goes."""
+        xp = namespace(x.points)
+        stream = self._stream(step, x.points)
+        value = gradient = 0.0
+        for cloud, weight in zip(self.clouds, self.weights, strict=True):
+            if weight > 0:
+                part, slope = value_and_gradient(self.request, x, cloud, stream)
+                value, gradient = value + weight * part, gradient + weight * slope
+        pull = gradient * (x.n / 2) if x.weights is None else _over_weights(gradient, x.weights) / 2
+        inverse = self._inverse(step)
+        if not isinstance(inverse, float):
+            return value, x.points - pull @ xp.asarray(inverse, dtype=x.dtype, device=device(x.points))
+        return value, x.points - inverse * pull
+
+    def _stream(self, step: int, like: Array) -> Stream:
+        stream = Stream.from_seed(self.seed, like)
+        return stream.fold(step, STEPS) if self.fresh else stream
+
+    def _inverse(self, step: int) -> np.ndarray[Any, Any] | float:
+        """The inverse of A, or a multiple of the identity that is nowhere larger."""
+        if not self.is_sliced:
+            return 1.0
+        if self._has_whole_bases:
+            return float(self._dim)
+        if not self.fresh:
+            return self._fixed_inverse
+        # The inverse for a single draw would magnify what it happens to see little of.
+        return 1 / float(np.linalg.norm(self._second_moment(step), 2))
+
+    @property
+    def _dim(self) -> int:
+        return self.clouds[0].dim
+
+    @functools.cached_property
+    def _has_whole_bases(self) -> bool:
+        runs = self.request.layout.runs
+        return len(runs) == 1 and self.request.sampler.is_basis(runs[0].rows, self._dim)
+
+    @functools.cached_property
+    def _fixed_inverse(self) -> np.ndarray[Any, Any]:
+        # Points cannot move, and need not, along what no direction sees.
+        inverse: np.ndarray[Any, Any] = np.linalg.pinv(self._second_moment(0), rcond=1e-10, hermitian=True)
+        return inverse
+
+    def _second_moment(self, step: int) -> np.ndarray[Any, Any]:
+        """A of the directions of a step."""
+        sampler, layout, dim = self.request.sampler, self.request.layout, self._dim
+        if isinstance(sampler, Given):
+            theta = to_numpy(sampler.theta).astype(np.float64)
+            return theta.T @ theta / len(theta)
+        stream = self._stream(step, np.zeros(1))
+        total, first = np.zeros((dim, dim)), 0
+        for count, rows in layout.runs:
+            index = np.arange(first, first + count, dtype=np.int32)
+            drawn = sampler.blocks(stream, index, rows, dim, np.dtype(np.float64))
+            theta = drawn.project(np.eye(dim), slice(0, count * rows))
+            weights = sampler.weights(rows, dim)
+            total += theta.T @ (theta if weights is None else np.tile(weights, count)[:, None] * theta)
+            first += count
+        return total / layout.n_directions / mean_shortening(dim, sampler.ambient_dim(dim), 2)
+
+
+def _over_weights(gradient: Array, weights: Array) -> Array:
+    """What a unit of mass is pulled by; points without mass stay where they are."""
+    xp = namespace(gradient)
+    weights = xp.astype(weights, gradient.dtype)[:, None]
+    heavy = weights > 0
+    return xp.where(heavy, gradient / xp.where(heavy, weights, xp.ones_like(weights)), xp.zeros_like(gradient))
+
+
+class Run(NamedTuple):
+    """What a descent leaves behind."""
+
+    points: Array
+    value: float
+    history: list[float]
+    movement: list[float]
+    error: float
+    converged: bool
+
+
+def descend(
+    objective: Objective,
+    x: Cloud,
+    spread: float,
+    n_steps: int,
+    rtol: float,
+    callback: Callback | None,
+    advance: Callable[[int], None],
+) -> Run:
+    """Move x down the objective until that has settled and points are within `rtol` spreads of their places.
+
+    Steps have momentum (Nesterov's) until the objective has settled. Where it is one function all the time, a
+    step that would raise it is not made and the momentum is lost, so that it never rises. Where every step has
+    other directions, what follows is averaged: the k-th step goes a k-th of its way. Steps of PW have no
+    momentum, since they may raise it. Nor have those on a line: the first is the monotone map, and overshooting
+    would let points cross.
+    """
+    has_momentum = objective.is_sliced and x.dim > 1
+    points = before = x.points
+    history: list[float] = []
+    movement: list[float] = []
+    in_a_row, averaged, error, converged = 0, 0, math.inf, False
+    while len(movement) < n_steps and not converged:
+        share = in_a_row / (in_a_row + 3) if has_momentum and not averaged else 0.0
+        ahead = points + min(share, _MOMENTUM) * (points - before) if share else points
+        value, move, target = _look(objective, Cloud(ahead, x.weights), len(movement), spread)
+        if objective.never_rises and history and value > history[-1]:
+            converged = in_a_row == 0  # then it rose by rounding
+            in_a_row, before = 0, points
+            continue
+        history.append(value)
+        movement.append(move)
+        averaged += averaged > 0
+        before, points = points, ahead + (target - ahead) / max(averaged, 1)
+        in_a_row += 1
+        error = move / math.sqrt(max(averaged, 1))
+        if objective.never_rises:
+            # Steps become shorter bit by bit, so that one of this length is followed by others.
+            converged = error <= rtol / 10
+        elif averaged:
+            converged = averaged >= _FEWEST_AVERAGED and error <= rtol
+        else:
+            converged = math.sqrt(value) <= rtol / 10 * spread  # on top of the target
+            averaged = int(_has_settled(history))
+        advance(1)
+        stop = None if callback is None else callback(len(movement), points, value)
+        if isinstance(stop, bool | np.bool_) and stop:
+            break
+    last, _, _ = _look(objective, Cloud(points, x.weights), len(movement), spread)
+    history.append(last)
+    # Points hardly move while they are averaged, and every step has directions of its own.
+    value = math.fsum(history[-1 - averaged :]) / (1 + averaged)
+    return Run(points, value, history, movement, error, converged)
+
+
+def _look(objective: Objective, x: Cloud, step: int, spread: float) -> tuple[float, float, Array]:
+    """The objective at x, how far a full step would move points, in spreads, and where to."""
+    value, target = objective.look(x, step)
+    xp = namespace(target)
+    moved = target - x.points
+    # Read together: the host waits once a step.
+    both = to_numpy(xp.stack([value, xp.sqrt(xp.mean(xp.sum(moved * moved, axis=-1)))]))
+    value, move = float(both[0]), float(both[1])
+    if not math.isfinite(value):
+        raise ValueError(
+            "Clouds and their weights must be finite, and weights not negative and of sum 1; the objective "
+            f"came out as {value} at step {step}. Move the arrays of {library(target)} to the host to be told "
+            "which one is at fault."
+        )
+    return value, move / spread if spread else 0.0, target
+
+
+def _has_settled(history: list[float]) -> bool:
+    if len(history) < 2 * _WINDOW:
+        return False
+    new, old = (sum(part) for part in (history[-_WINDOW:], history[-2 * _WINDOW : -_WINDOW]))
+    return new >= (1 - _LEAST_FALL) * old

@@ -1,0 +1,312 @@
+"""How it is found where two clouds differ: features alone, directions by ascent, points by their moves."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.applications.explain.ascent import Found, Landscape, Table, line_scores, most_different
+from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, Feature, MovedPoint
+from orthoslice.backend.arrays import RNG, Stream, resolve_rng
+from orthoslice.backend.memory import share_memory
+from orthoslice.backend.threads import default_workers, ordered_map
+from orthoslice.check.frames import column_names, is_frame, listed, repeated
+from orthoslice.check.names import answers_other_names
+from orthoslice.check.options import check_memory, check_p
+from orthoslice.clouds.cloud import numpy_clouds
+from orthoslice.clouds.conditioning import centred, rescaled, unit_scale
+from orthoslice.clouds.ready import ReadyCloud, as_given, with_masses
+from orthoslice.costs.lines import differences, powered, scatter_slopes, weigh
+from orthoslice.costs.pools import mean_power
+from orthoslice.costs.scores import Sliced
+from orthoslice.couplings.coupling import couple, couples_ranks
+from orthoslice.directions import Orthogonal, Sampler
+from orthoslice.directions.base import DenseDirections, check_count
+from orthoslice.directions.layout import Layout
+from orthoslice.directions.walks import Piece, sweep_directions
+from orthoslice.estimates.request import plan_layout
+from orthoslice.estimates.underflow import check_underflow, have_other_points
+
+# A feature dominates that has at least this part of the pooled variance, and so many times the median's.
+_DOMINANT_SHARE, _DOMINANT_RATIO = 0.5, 10.0
+
+# W_2 below this part of a standard deviation is not worth a word, nor is W_2^2 below this many times the
+# variance of a difference of means: two samples of a normal law are about as far apart.
+_NOTABLE, _BY_CHANCE = 0.02, 4.0
+
+# Parts of a change below this share of it are left out.
+_TOLD_SHARE = 0.2
+
+
+@answers_other_names
+def explain(
+    x: Any,
+    y: Any,
+    p: float = 2,
+    *,
+    names: Sequence[Hashable] | None = None,
+    x_weights: Any = None,
+    y_weights: Any = None,
+    n_found: int = 3,
+    n_points: int = 10,
+    n_directions: int = 128,
+    rng: RNG = None,
+    memory: int | str = "256MB",
+    workers: int | None = None,
+) -> Explanation:
+    """Say where two clouds differ: in which features, along which directions, and at which points.
+
+    Parameters
+    ----------
+    x, y
+        Clouds `(n, dim)` and `(m, dim)`: arrays of any library, lists or data frames, whose columns are matched
+        by name. The work is done by NumPy.
+    p
+        The power, at least 1. Higher powers look more at the tails.
+    names
+        The names of the features of arrays; ``x0``, ``x1``, ... by default. Those of data frames are their
+        columns.
+    x_weights, y_weights
+        Weights `(n,)` and `(m,)` that sum to 1; uniform when None.
+    n_found
+        How many directions to look for, `dim` at most.
+    n_points
+        How many points of x to name.
+    n_directions
+        How many directions are drawn: to begin searches with, and to see how far points move.
+    rng, workers
+        As in :func:`sliced_wasserstein`.
+    memory
+        Working memory in bytes or as text, beyond the clouds. A direction takes 64 (n + m) bytes, twice as many
+        with weights or where n and m differ; there is always room for one.
+
+    Returns
+    -------
+    Explanation
+        `features`, `directions`, `points` and `notes`; printed, it is a short text.
+
+    Notes
+    -----
+    *Features.* The score is W_p^p of a feature alone, by sorting, without error. What changes is told by the
+    parts of W_2^2 on a line: the squared difference of means, that of standard deviations, and the rest, which
+    is shape.
+
+    *Directions* are found by ascent from the best of those drawn, the axes and the difference of the means:
+    local maxima, never worse than where the search began. Searches go over up to 4,096 points of each cloud,
+    and what they find is improved on all. They are **chosen** to be different: along them even two samples of
+    one law lie apart, the more so the more features and the fewer points there are.
+
+    *Points.* Along every drawn direction a point is matched with its place in the other cloud. How far it moves
+    is the p-th root of its mean |move|^p over directions, divided by what a move by 1 in space would give
+    there: a point that all directions agree to move by a vector moves by its length.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(500, 3)) + [40, 3, 0]
+    >>> y = rng.normal(size=(400, 3)) * [1, 2, 1] + [42, 3, 0]
+    >>> found = osl.explain(x, y, names=["age", "income", "height"], rng=0)
+    >>> [(f.name, f.change.split(":")[0]) for f in found.features[:2]]
+    [('age', 'higher in y'), ('income', 'more spread in y')]
+    >>> found.directions[0].distance > 1.9
+    True
+    """
+    p = check_p(p)
+    labels, rows = _feature_names(names, x, y), _row_labels(x)
+    cloud_x, cloud_y = numpy_clouds("explain", x, y, x_weights, y_weights)
+    if labels is None:
+        labels = [f"x{k}" for k in range(cloud_x.dim)]
+    elif len(labels) != cloud_x.dim:
+        raise ValueError(f"`names` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
+    n_found, n_points = (check_count(k, v) for k, v in (("n_found", n_found), ("n_points", n_points)))
+    sampler, layout = plan_layout(
+        Orthogonal(), check_count("n_directions", n_directions), cloud_x.dim, Sliced(), p, adaptive=False
+    )
+    stream, seed = resolve_rng(rng, np.zeros(1))
+    room = check_memory(memory)
+    many = default_workers() if workers is None else check_count("workers", workers)
+    cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
+    job = Job(*with_masses(as_given(cloud_x), as_given(cloud_y)), p, room, many)
+    told = _compare_features(job)
+    check_underflow(p, cloud_x.dtype, told.scores, lambda: have_other_points(cloud_x, cloud_y))
+    job = Job(*centred(job.x, job.y), p, room, many)
+    theta, scores, costs = _move_points(job, sampler, layout, stream)
+    sizes = cloud_x.n, cloud_y.n
+    found = most_different(Landscape(job.x, job.y, p, room), theta, told.scores, n_found, stream)
+    moves = scale * (costs / mean_power(cloud_x.dim, p)) ** (1 / p)
+    far = [int(k) for k in np.argsort(-moves, kind="stable")[:n_points] if moves[k] > 0]
+    return Explanation(
+        p=p,
+        features=_name_features(labels, told, scale, p, sizes),
+        directions=tuple(_name_direction(labels, f, scale, p) for f in sorted(found, key=_by_score)),
+        points=tuple(MovedPoint(k if rows is None else rows[k], float(moves[k])) for k in far),
+        notes=_notes(labels, told, sizes),
+        distance=float(scale * float(scores.mean()) ** (1 / p)),
+        typical_move=float(np.median(moves)),
+        n_directions=layout.n_directions,
+        seed=seed,
+        _sizes=sizes,
+    )
+
+
+class Job(NamedTuple):
+    """All that the work on some features or directions needs."""
+
+    x: ReadyCloud
+    y: ReadyCloud
+    p: float
+    memory: int
+    workers: int
+
+    def shared(self, many: int) -> tuple[int, int]:
+        """Workers, and of `many` rows those for each at a time: what fits the memory, and work for all."""
+        row = (64 if couples_ranks(self.x, self.y) else 128) * (self.x.n + self.y.n)
+        workers, rows = share_memory(self.memory, row, self.workers)
+        return workers, min(rows, -(-many // workers))
+
+
+class Compared(NamedTuple):
+    """What was found of every feature, `(dim,)` each."""
+
+    scores: Table
+    squared: Table
+    """W_2^2, which is the sum of a part for the means, one for the spreads and one for the shape."""
+    x_mean: Table
+    y_mean: Table
+    x_spread: Table
+    y_spread: Table
+
+
+def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
+    """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
+    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
+    if names is None:
+        return of_frame
+    if of_frame is not None:
+        raise ValueError("`names` must be None beside a data frame, whose columns are the names.")
+    named: list[Hashable] = list(names)
+    if twice := repeated(named):
+        raise ValueError(f"`names` must differ from each other; got {listed(twice)} twice.")
+    return named
+
+
+def _row_labels(x: Any) -> Any:
+    """The labels of the rows of a pandas frame, or None; lists have an `index` too."""
+    labels = getattr(x, "index", None)
+    return labels if hasattr(labels, "equals") else None
+
+
+def _compare_features(job: Job) -> Compared:
+    """Every feature alone, a few columns at a time."""
+    dim = job.x.dim
+    workers, step = job.shared(dim)
+    work = (functools.partial(_compare_columns, job, slice(k, k + step)) for k in range(0, dim, step))
+    return Compared(*(np.concatenate(part) for part in zip(*ordered_map(work, workers), strict=True)))
+
+
+def _compare_columns(job: Job, columns: slice) -> Compared:
+    x, y, p = job.x, job.y, job.p
+    rows = [np.ascontiguousarray(c.points[:, columns].T, dtype=np.float64) for c in (x, y)]
+    means, spreads = [], []
+    for cloud, table in zip((x, y), rows, strict=True):
+        mean = np.average(table, axis=1, weights=cloud.weights)
+        means.append(mean)
+        spreads.append(np.sqrt(np.average((table - mean[:, None]) ** 2, axis=1, weights=cloud.weights)))
+    squared = line_scores(x, y, 2.0, *(table.copy() for table in rows))
+    return Compared(squared if p == 2 else line_scores(x, y, p, *rows), squared, *means, *spreads)
+
+
+def _move_points(job: Job, sampler: Sampler, layout: Layout, stream: Stream) -> tuple[Table, Table, Table]:
+    """Directions `(slices, dim)`, their scores `(slices,)`, and of each point of x its mean |move|^p `(n,)`."""
+    workers, step = job.shared(layout.n_directions)
+    pieces = sweep_directions(sampler, layout, stream, job.x.dim, np.dtype(np.float64), step)
+    theta, scores, costs = [], [], np.zeros(job.x.n)
+    work = (functools.partial(_move_along, job, piece) for piece in pieces)
+    for rows, found, total in ordered_map(work, workers):
+        theta.append(rows)
+        scores.append(found)
+        costs += total
+    weight = np.full(job.x.n, 1 / job.x.n) if job.x.weights is None else job.x.weights
+    there = np.where(weight > 0, weight, 1.0)
+    return np.concatenate(theta), np.concatenate(scores), costs / there / layout.n_directions
+
+
+def _move_along(job: Job, piece: Piece) -> tuple[Table, Table, Table]:
+    """Rows of the directions, their scores, and what the pairs of each point of x cost along all of them."""
+    assert isinstance(piece.directions, DenseDirections)
+    px, py = (c.project(piece.directions, piece.rows, widely=True) for c in (job.x, job.y))
+    pairs = couple(px, py, job.x, job.y)
+    costs = powered(differences(px, py, pairs), job.p)
+    by_point = scatter_slopes(pairs.mass * costs, pairs.ix, job.x.n)
+    return piece.directions.theta[piece.rows], weigh(costs, pairs), by_point.sum(axis=0)
+
+
+def _name_features(
+    names: list[Hashable], told: Compared, scale: float, p: float, sizes: tuple[int, int]
+) -> tuple[Feature, ...]:
+    total = math.fsum(told.scores)
+    scores = rescaled(told.scores, scale, p)
+    features = []
+    for k in np.argsort(-told.scores, kind="stable"):
+        means = float(scale * told.x_mean[k]), float(scale * told.y_mean[k])
+        spreads = float(scale * told.x_spread[k]), float(scale * told.y_spread[k])
+        share = float(told.scores[k] / total) if total > 0 else 0.0
+        change = _change(means, spreads, scale * math.sqrt(told.squared[k]), sizes)
+        features.append(Feature(names[k], float(scores[k]), share, *means, *spreads, change))
+    return tuple(features)
+
+
+def _change(
+    means: tuple[float, float], spreads: tuple[float, float], distance: float, sizes: tuple[int, int]
+) -> str:
+    """What changes from x to y, the parts that matter, the largest first; `distance` is W_2."""
+    (x_mean, y_mean), (x_spread, y_spread) = means, spreads
+    spread = math.hypot(x_spread, y_spread) / math.sqrt(2)
+    if distance <= spread * max(_NOTABLE, math.sqrt(_BY_CHANCE * (1 / sizes[0] + 1 / sizes[1]))):
+        return "about the same"
+    moved, widened = y_mean - x_mean, y_spread - x_spread
+    by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
+    higher, wider = "higher" if moved > 0 else "lower", "more" if widened > 0 else "less"
+    shares = [(moved / distance) ** 2, (widened / distance) ** 2]
+    parts = [
+        (shares[0], f"{higher} in y: mean {x_mean:.4g} -> {y_mean:.4g}{by}"),
+        (shares[1], f"{wider} spread in y: standard deviation {x_spread:.4g} -> {y_spread:.4g}"),
+        (1 - sum(shares), "another shape"),
+    ]
+    return "; ".join(words for share, words in sorted(parts, reverse=True) if share >= _TOLD_SHARE)
+
+
+def _name_direction(names: list[Hashable], found: Found, scale: float, p: float) -> DifferentDirection:
+    # Of a direction and its opposite, the one in which the largest loading is positive.
+    theta = found.theta * np.sign(found.theta[np.argmax(np.abs(found.theta))])
+    order = np.argsort(-np.abs(theta), kind="stable")
+    loadings = {names[k]: float(theta[k]) for k in order}
+    return DifferentDirection(loadings, float(scale * found.score ** (1 / p)), theta)
+
+
+def _by_score(found: Found) -> float:
+    return -found.score
+
+
+def _notes(names: list[Hashable], told: Compared, sizes: tuple[int, int]) -> tuple[str, ...]:
+    """A word on a feature that has most of the pooled variance, if there is one."""
+    part = sizes[0] / sum(sizes)
+    between = part * (1 - part) * (told.y_mean - told.x_mean) ** 2
+    variance = part * told.x_spread**2 + (1 - part) * told.y_spread**2 + between
+    total = variance.sum()
+    if len(names) == 1 or total == 0:
+        return ()
+    largest = int(np.argmax(variance))
+    share = variance[largest] / total
+    others = np.delete(variance, largest)
+    if share < _DOMINANT_SHARE or variance[largest] < _DOMINANT_RATIO * np.median(others):
+        return ()
+    return (
+        f"{names[largest]!r} has {math.floor(1000 * share) / 10:g}% of the variance of all features, so that "
+        "distances are mostly about it. If its units are not meant to count more, pass `*osl.scaled([x, y])`.",
+    )

@@ -1,0 +1,1 @@
+"""Couplings near the optimal one."""

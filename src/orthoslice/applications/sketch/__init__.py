@@ -1,0 +1,1 @@
+"""Points that pass by once."""

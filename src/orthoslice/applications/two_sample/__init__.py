@@ -1,0 +1,1 @@
+"""Are two samples further apart than chance puts them?"""

@@ -1,0 +1,1 @@
+"""Array libraries, kernels, threads and caches: the only package that names them."""

@@ -1,0 +1,270 @@
+"""Values whose gradient was worked out on the way forward, given to torch's and JAX's tapes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.backend.arrays.namespace import (
+    Array,
+    is_bridged,
+    library,
+    namespace,
+    refuse_transformed,
+    to_numpy,
+)
+
+Wanted: TypeAlias = tuple[bool, ...]
+
+NO_GRADIENTS: Wanted = (False, False, False, False)
+"""By x, y and their weights."""
+
+
+class Outcome(NamedTuple):
+    """What a computation returns: a value `(...)`, arrays without a gradient, and the value's gradients.
+
+    A gradient has the value's shape followed by the shape of the last axes of its input, or is None where it
+    was not wanted.
+    """
+
+    value: Array
+    extra: tuple[Array, ...]
+    gradients: tuple[Array | None, ...]
+
+
+Compute: TypeAlias = Callable[[Any, tuple[Array | None, ...], Any, Wanted], Outcome]
+
+
+def differentiable(
+    compute: Compute,
+    request: Hashable,
+    inputs: tuple[Array | None, ...],
+    constants: Any,
+    trailing: tuple[int, ...],
+    *,
+    compilable: bool,
+) -> tuple[Array, tuple[Array, ...]]:
+    """Run `compute(request, inputs, constants, wanted)` so that its value can be differentiated by its inputs.
+
+    `trailing[k]` says how many last axes of input k belong to one value; axes before those are a batch and
+    broadcast. The coupling is found once, going forward, and only gradients of the inputs' size are kept.
+    JAX compiles what is `compilable`, once a request: step by step it is ten times slower. Torch tensors that
+    are bridged reach `compute` as NumPy arrays, so their constants must be NumPy arrays too.
+    """
+    kind = library(inputs[0])
+    if is_bridged(inputs[0]):
+        compute = functools.partial(_through_numpy, compute)
+    if kind == "jax":
+        value, extra = _jax_function(compute, request, trailing, compilable)(inputs, constants)
+        return value, extra
+    if kind == "torch":
+        inputs = _in_memory(inputs)
+        wanted = wants_gradients(*inputs)
+        if any(wanted):
+            run = functools.partial(compute, request)
+            value, *extra = _torch_function().apply(run, constants, trailing, wanted, *inputs)
+            return value, tuple(extra)
+    outcome = compute(request, inputs, constants, (False,) * len(inputs))
+    return outcome.value, outcome.extra
+
+
+def with_gradients(
+    compute: Compute,
+    request: Hashable,
+    inputs: tuple[Array | None, ...],
+    constants: Any,
+    wanted: Wanted,
+    *,
+    compilable: bool,
+) -> Outcome:
+    """Run `compute(request, inputs, constants, wanted)` for its value and gradients at once, without a tape.
+
+    Arguments are those of :func:`differentiable`. The gradients are the ones that it would leave on a tape.
+    """
+    if is_bridged(inputs[0]):
+        compute = functools.partial(_through_numpy, compute)
+    if library(inputs[0]) == "jax" and compilable:
+        outcome: Outcome = _jax_outcome(compute, request, wanted)(inputs, constants)
+        return outcome
+    return compute(request, _in_memory(inputs), constants, wanted)
+
+
+def _in_memory(inputs: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+    """The same numbers where kernels can read them."""
+    if library(inputs[0]) != "torch":
+        return inputs
+    given = [a for a in inputs if a is not None]
+    refuse_transformed(*given)
+    if not any(a.is_neg() for a in given):
+        return inputs
+    # Kernels read memory, where the sign of such a view is not.
+    return tuple(None if a is None else a.resolve_neg() for a in inputs)
+
+
+@functools.lru_cache(maxsize=256)
+def _jax_outcome(compute: Compute, request: Hashable, wanted: Wanted) -> Any:
+    def run(inputs: Any, constants: Any) -> Outcome:
+        return compute(request, inputs, constants, wanted)
+
+    return sys.modules["jax"].jit(run)
+
+
+def _through_numpy(
+    compute: Compute, request: Any, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted
+) -> Outcome:
+    """Compute with NumPy arrays that share memory with the tensors."""
+    torch = sys.modules["torch"]
+    arrays = tuple(None if a is None else to_numpy(a) for a in inputs)
+    value, extra, gradients = compute(request, arrays, constants, wanted)
+    # Where they came from: otherwise torch's default device would take them over.
+    as_tensor = functools.partial(torch.as_tensor, device="cpu")
+    back = tuple(None if g is None else as_tensor(g) for g in gradients)
+    return Outcome(as_tensor(np.asarray(value)), tuple(map(as_tensor, extra)), back)
+
+
+def wants_gradients(*tensors: Array | None) -> Wanted:
+    """By which of these torch tensors somebody may differentiate: backwards along the tape, or forwards."""
+    taped, forwards = sys.modules["torch"].is_grad_enabled(), is_forward_mode()
+    wanted = (False,) * len(tensors)
+    # Asked at every training step, so it must be quick.
+    if taped:
+        wanted = tuple([t is not None and t.requires_grad for t in tensors])
+    if forwards:
+        wanted = tuple(w or (t is not None and _has_tangent(t)) for t, w in zip(tensors, wanted, strict=True))
+    return wanted
+
+
+def is_forward_mode() -> bool:
+    """Whether torch tensors may have tangents now."""
+    return bool(sys.modules["torch"].autograd.forward_ad._current_level >= 0)
+
+
+def _has_tangent(tensor: Array) -> bool:
+    return sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], trailing: int) -> Array:
+    """The chain rule for one input, summed over the batch axes along which that input was repeated."""
+    xp = namespace(gradient)
+    product = xp.reshape(cotangent, (*cotangent.shape, *(1,) * trailing)) * gradient
+    extra = product.ndim - len(shape)
+    repeated = tuple(
+        axis for axis in range(product.ndim - trailing) if axis < extra or shape[axis - extra] == 1
+    )
+    total = xp.sum(product, axis=repeated, keepdims=True) if repeated else product
+    return xp.reshape(total, shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...], compilable: bool) -> Any:
+    """Known by its derivative along a tangent, which JAX transposes: forward and reverse mode have one rule.
+
+    The gradients depend on no tangent, so that they are worked out going forward, once.
+    """
+    jax = sys.modules["jax"]
+    zero = jax.custom_derivatives.SymbolicZero
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def primal(inputs: Any, constants: Any) -> Any:
+        outcome = compute(request, inputs, constants, (False,) * len(inputs))
+        return outcome.value, outcome.extra
+
+    def push_forward(primals: Any, tangents: Any) -> Any:
+        (inputs, constants), (moves, others) = primals, tangents
+        wanted = tuple(not (move is None or isinstance(move, zero)) for move in moves)
+        value, extra, gradients = compute(request, inputs, constants, wanted)
+        change = jax.numpy.zeros_like(value)
+        for gradient, move, k in zip(gradients, moves, trailing, strict=True):
+            if gradient is not None:
+                change = change + _along(gradient, move, k).astype(value.dtype)
+        for other in jax.tree.leaves(others, is_leaf=lambda leaf: isinstance(leaf, zero)):
+            # What is constant but could move (directions) spoils the derivative where it does: it is not zero.
+            if not isinstance(other, zero) and other.dtype != jax.dtypes.float0:
+                change = change + math.nan * jax.numpy.sum(other).astype(value.dtype)
+        return (value, extra), (change, jax.tree.map(jax.numpy.zeros_like, extra))
+
+    primal.defjvp(push_forward, symbolic_zeros=True)
+    return jax.jit(primal) if compilable else primal
+
+
+def _along(gradient: Array, move: Array, trailing: int) -> Array:
+    """The derivative along `move (..., points)` of values `(...)` with this gradient; batch axes broadcast."""
+    xp = namespace(gradient)
+    lead = (1,) * (gradient.ndim - move.ndim)
+    product = gradient * xp.reshape(move, (*lead, *move.shape)).astype(gradient.dtype)
+    return xp.sum(product, axis=tuple(range(-trailing, 0)))
+
+
+def first_derivative(gradient: Array, *inputs: Array) -> Array:
+    """A torch gradient by these inputs that says so when somebody differentiates it."""
+    return _first_derivative().apply(gradient, *inputs)
+
+
+@functools.cache
+def _first_derivative() -> Any:
+    torch = sys.modules["torch"]
+
+    class FirstDerivative(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, gradient: Any, *inputs: Any) -> Any:
+            return gradient.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            raise RuntimeError(
+                "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
+            )
+
+        jvp = backward
+
+    return FirstDerivative
+
+
+def is_differentiated_again() -> bool:
+    """Whether what a backward pass computes may itself be differentiated, backwards or forwards."""
+    return bool(sys.modules["torch"].is_grad_enabled()) or is_forward_mode()
+
+
+@functools.cache
+def _torch_function() -> Any:
+    torch = sys.modules["torch"]
+
+    class SavedGradient(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, compute: Any, constants: Any, trailing: Any, wanted: Wanted, *inputs: Any) -> Any:
+            outcome = compute(inputs, constants, wanted)
+            ctx.trailing = trailing
+            ctx.save_for_backward(*inputs, *outcome.gradients)
+            if is_forward_mode():
+                ctx.save_for_forward(*outcome.gradients)
+            ctx.mark_non_differentiable(*outcome.extra)
+            return outcome.value, *outcome.extra
+
+        @staticmethod
+        def backward(ctx: Any, cotangent: Any, *_: Any) -> Any:
+            # Looked up once: activation checkpointing unpacks what was saved only once.
+            saved = ctx.saved_tensors
+            inputs, gradients = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+            pulled = []
+            for a, gradient, axes in zip(inputs, gradients, ctx.trailing, strict=True):
+                if gradient is not None and is_differentiated_again():
+                    gradient = first_derivative(gradient, *(i for i in inputs if i is not None))
+                pulled.append(
+                    None if gradient is None else _pull_back(cotangent, gradient, a.shape, axes).to(a.dtype)
+                )
+            return None, None, None, None, *pulled
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            moved = 0
+            for gradient, tangent, axes in zip(ctx.saved_tensors, tangents[4:], ctx.trailing, strict=True):
+                if gradient is not None and tangent is not None:
+                    moved = moved + (gradient * tangent).sum(dim=tuple(range(-axes, 0)))
+            return moved, None
+
+    return SavedGradient

@@ -1,0 +1,214 @@
+"""What kind of array is this, and what can its library do?"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+DType: TypeAlias = Any
+
+
+# Asked a hundred times a call, and the answer depends on the type alone.
+_NAMESPACES: dict[type, Namespace] = {}
+_LIBRARIES: dict[type, str | None] = {}
+
+
+def namespace(*arrays: Array) -> Namespace:
+    """The array-API namespace of the first array that is not None; inputs were checked to share theirs."""
+    array = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
+    kind = type(array)
+    if kind not in _NAMESPACES:
+        _NAMESPACES[kind] = compat.array_namespace(array)
+    return _NAMESPACES[kind]
+
+
+def library(array: object) -> str | None:
+    """Name of the array library that `array` belongs to, or None if it belongs to none we support."""
+    kind = type(array)
+    if kind not in _LIBRARIES:
+        _LIBRARIES[kind] = _find_library(array)
+    return _LIBRARIES[kind]
+
+
+def counts_as_numpy(kind: type) -> None:
+    """Have arrays of a type of our own taken for NumPy's: they give out NumPy arrays when asked for rows."""
+    _LIBRARIES[kind] = "numpy"
+
+
+@functools.cache
+def float_info(xp: Namespace, dtype: DType) -> Any:
+    """`xp.finfo(dtype)`, which is asked for several times a call and takes longer than it seems."""
+    return xp.finfo(dtype)
+
+
+def _find_library(array: object) -> str | None:
+    if compat.is_numpy_array(array):
+        return "numpy"
+    if compat.is_torch_array(array):
+        return "torch"
+    if compat.is_jax_array(array):
+        return "jax"
+    if compat.is_cupy_array(array):
+        return "cupy"
+    if type(array).__module__.startswith("array_api_strict"):
+        return "array_api_strict"
+    return None
+
+
+def is_traced(*arrays: Array) -> bool:
+    """Whether any array is a JAX tracer: it has a shape but no values to look at."""
+    if "jax" not in sys.modules:
+        return False
+    tracer: type = sys.modules["jax"].core.Tracer
+    return any(isinstance(a, tracer) for a in arrays)
+
+
+def is_readable(array: Array) -> bool:
+    """Whether values may be looked at now: concrete, and in host memory, so that looking waits for nobody."""
+    kind = library(array)
+    if kind == "torch":
+        return bool(array.device.type == "cpu")
+    if kind == "jax":
+        return not is_traced(array) and all(d.platform == "cpu" for d in array.devices())
+    return kind in ("numpy", "array_api_strict")
+
+
+def device(array: Array) -> Any:
+    """Where the array lives; None for a tracer, whose place is decided later."""
+    kind = library(array)
+    if kind == "numpy":
+        return "cpu"
+    if kind == "torch":
+        return array.device
+    return None if is_traced(array) else compat.device(array)
+
+
+BRIDGE_TORCH = True
+"""Whether torch tensors in host memory are worked on as NumPy arrays, which share their memory.
+
+NumPy arrays have compiled kernels. Without the bridge torch's own functions are used, as on other devices.
+"""
+
+
+def is_bridged(array: Array) -> bool:
+    """Whether `array` is a torch tensor that is worked on as a NumPy array."""
+    return BRIDGE_TORCH and library(array) == "torch" and is_readable(array)
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy view or copy of a concrete array, detached from any gradient tape."""
+    kind = library(array)
+    if kind == "torch":
+        refuse_transformed(array)
+        # NumPy knows no views that stand for minus what is in memory, as `z.conj().imag` is.
+        return np.asarray(array.detach().cpu().resolve_neg())
+    if kind == "cupy":
+        return np.asarray(array.get())
+    if kind == "array_api_strict":
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def refuse_transformed(*tensors: Array) -> None:
+    """Raise for tensors that transforms of `torch.func` put in the place of others: they have no memory."""
+    core = sys.modules["torch"]._C
+    if not core._are_functorch_transforms_active():
+        return
+    if any(core._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        raise TypeError(
+            "orthoslice cannot be transformed by `torch.func` (grad, vjp, jvp, vmap). For gradients use "
+            "`torch.autograd.grad`, or `value_and_grad` of a loss; for many clouds pass leading axes "
+            "(..., n, dim)."
+        )
+
+
+def is_captured(array: Array) -> bool:
+    """Whether what is launched for a torch tensor goes into a CUDA graph; other arrays never do."""
+    return bool(getattr(array, "is_cuda", False) and sys.modules["torch"].cuda.is_current_stream_capturing())
+
+
+def wide_float(array: Array) -> DType:
+    """The widest floating type that is cheap beside `array`: float64 where the library has it."""
+    xp = namespace(array)
+    if library(array) == "jax" and not sys.modules["jax"].config.jax_enable_x64:
+        return xp.float32
+    if library(array) == "torch" and array.device.type == "mps":
+        return xp.float32
+    return xp.float64
+
+
+def is_widened(array: Array) -> bool:
+    """Whether `array` is of a narrower type than what can be worked out beside it at little cost.
+
+    On accelerators float64 may be slow, and has no kernels: only what is in host memory is widened, and JAX
+    arrays where the user asked for 64 bits.
+    """
+    on_host = library(array) in ("numpy", "array_api_strict", "jax")
+    return on_host and wide_float(array) != array.dtype
+
+
+def wide_int(array: Array) -> DType:
+    """The integer type that goes with `wide_float`."""
+    xp = namespace(array)
+    return xp.int64 if wide_float(array) == xp.float64 else xp.int32
+
+
+def default_float(xp: Namespace) -> DType:
+    """The floating type that integers become."""
+    return xp.__array_namespace_info__().default_dtypes()["real floating"]
+
+
+def detach(array: Array) -> Array:
+    """The same values without a gradient tape."""
+    kind = library(array)
+    if kind == "torch":
+        return array.detach()
+    if kind == "jax":
+        return sys.modules["jax"].lax.stop_gradient(array)
+    return array
+
+
+# A training step has no time for what changes nothing.
+_AS_IT_IS = contextlib.nullcontext()
+
+
+def full_precision(array: Array) -> AbstractContextManager[Any]:
+    """Operations in the arrays' own precision: no autocast of torch, no shortcuts in products of JAX.
+
+    TF32 is not turned off here, since all threads share that switch of torch: products go through
+    :func:`orthoslice.backend.kernels.cuda.products.product`.
+    """
+    kind = library(array)
+    if kind == "jax":
+        precise: AbstractContextManager[Any] = sys.modules["jax"].default_matmul_precision("highest")
+        return precise
+    if kind == "torch":
+        torch, place = sys.modules["torch"], array.device.type
+        if torch.is_autocast_enabled(place):
+            exact: AbstractContextManager[Any] = torch.autocast(place, enabled=False)
+            return exact
+    return _AS_IT_IS
+
+
+def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashable, ...], like: Array) -> Array:
+    """The table `make(*arguments)` beside `like` and of its type; on an accelerator it is sent there once."""
+    if library(like) == "torch":
+        return _kept(make, arguments, like.dtype, like.device)
+    return namespace(like).asarray(make(*arguments), dtype=like.dtype, device=device(like))
+
+
+@functools.lru_cache(maxsize=256)
+def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Array:
+    torch = sys.modules["torch"]
+    # Whoever comes first may be in inference mode; those who follow need not be.
+    with torch.inference_mode(False):
+        return torch.as_tensor(make(*arguments), dtype=dtype, device=place)

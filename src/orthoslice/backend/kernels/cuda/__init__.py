@@ -1,0 +1,196 @@
+"""CUDA C++ kernels for tensors on an NVIDIA GPU: how they are started, and why they are refused."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from orthoslice.backend.kernels.cuda.compiling import Program, checked, compiled_function, in_context
+
+__all__ = [
+    "BUCKET",
+    "LONGEST_CUDA_ROW",
+    "Kernel",
+    "Launch",
+    "Packed",
+    "Program",
+    "Start",
+    "bind",
+    "cuda_refusal",
+    "current_stream",
+    "device_refusal",
+    "empty",
+    "free_bytes",
+    "most_shared_bytes",
+    "starter",
+]
+
+BUCKET = 3584
+"""Numbers that a bucket of a long row holds on average: less than half of what a block sorts."""
+
+LONGEST_CUDA_ROW = BUCKET * 2048
+"""Longer rows would be dealt to more buckets than a block has room for."""
+
+# Warp-wide maxima and matrix products of double precision came with Ampere.
+_LEAST_CAPABILITY = (8, 0)
+
+# A block may have this much shared memory on every GPU taken here.
+_SHARED_BYTES = 99 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel of a program: how many addresses it takes, and the numbers after them, as :mod:`struct`.
+
+    Numbers are settled when a kernel is bound. One that changes from call to call, such as the first of the
+    blocks to draw, stands among the addresses, as an integer of 64 bits.
+    """
+
+    name: str
+    addresses: int
+    numbers: str = ""
+
+
+class Packed:
+    """Room for the arguments of a kernel, laid out as it reads them: addresses, then numbers."""
+
+    def __init__(self, addresses: int, layout: str, numbers: tuple[Any, ...]) -> None:
+        whole = struct.Struct(f"{addresses}P{layout}")
+        self.room = ctypes.create_string_buffer(whole.size)
+        whole.pack_into(self.room, 0, *(0,) * addresses, *numbers)
+        self.addresses = struct.Struct(f"{addresses}P")
+        self._size = ctypes.c_size_t(whole.size)
+        # What the driver asks for: "the buffer is", "its size is", "end".
+        self._extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(self.room), 2, ctypes.addressof(self._size), 0)
+        self.extra = ctypes.addressof(self._extra)
+
+
+Start: TypeAlias = Callable[[int, Packed], None]
+"""Start a kernel on a stream with these arguments."""
+
+
+class Launch:
+    """A kernel ready to be started again and again: all that it is told but for where its tensors are."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        program: Program,
+        device: int,
+        grid: int,
+        threads: int,
+        shared_bytes: int,
+        numbers: tuple[Any, ...],
+    ) -> None:
+        self._start = starter(kernel.name, program, device, grid, threads, shared_bytes)
+        self._device = device
+        self._arguments = kernel.addresses, kernel.numbers, numbers
+        # Threads must not write over each other's arguments.
+        self._here = threading.local()
+
+    def __call__(self, *where: Any) -> None:
+        """Start it on the current stream of its device.
+
+        Takes tensors, addresses or other integers of 64 bits; None is the null pointer.
+        """
+        try:
+            packed = self._here.packed
+        except AttributeError:
+            packed = self._here.packed = Packed(*self._arguments)
+        addresses = [a if type(a) is int else 0 if a is None else a.data_ptr() for a in where]
+        packed.addresses.pack_into(packed.room, 0, *addresses)
+        device = self._device
+        # The driver must talk to the device: streams are numbered for each apart.
+        if device < 0 or sys.modules["torch"]._C._cuda_getDevice() == device:
+            self._start(current_stream(device), packed)
+            return
+        with sys.modules["torch"].cuda.device(device):
+            self._start(current_stream(device), packed)
+
+
+@functools.lru_cache(maxsize=1024)
+def bind(
+    kernel: Kernel, program: Program, device: int, grid: int, threads: int, shared_bytes: int, *numbers: Any
+) -> Launch:
+    """A kernel with `grid` blocks and these numbers, kept for the next time."""
+    return Launch(kernel, program, device, grid, threads, shared_bytes, numbers)
+
+
+@functools.cache
+def most_shared_bytes(device: int) -> int:
+    """Shared memory that a block may have on a device; as much as it likes in host memory."""
+    if device < 0:
+        return 1 << 30
+    known = sys.modules["torch"].cuda.get_device_properties(device)
+    return int(getattr(known, "shared_memory_per_block_optin", _SHARED_BYTES))
+
+
+def free_bytes(tensor: Any) -> int:
+    """Memory of the device of a tensor that nobody has taken yet."""
+    free, _ = sys.modules["torch"].cuda.mem_get_info(tensor.device)
+    return int(free)
+
+
+def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
+    """Memory beside a tensor, of a type by its name."""
+    return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
+
+
+def cuda_refusal(*arrays: Any, dtype: str = "float32") -> str | None:
+    """Why the kernels cannot take these arrays, or None if they can."""
+    for array in arrays:
+        if not getattr(array, "is_cuda", False):
+            return "it takes torch tensors on an NVIDIA GPU"
+        if array.dtype != getattr(sys.modules["torch"], dtype):
+            return f"it takes {dtype}, not {array.dtype}"
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return "it leaves no trace on a gradient tape"
+    return device_refusal(arrays[0].get_device())
+
+
+@functools.cache
+def device_refusal(device: int) -> str | None:
+    """Why nothing can be compiled for a device in this process, or None if it can."""
+    import torch
+
+    if sys.platform != "linux":
+        return "it runs on Linux"
+    try:
+        checked(importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())
+    except (ImportError, OSError, RuntimeError) as error:
+        # Also where the bindings are there, but for another version of CUDA than torch's.
+        return f"NVRTC cannot be reached ({error}); `pip install cuda-bindings` of torch's version of CUDA"
+    if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return "it takes GPUs of compute capability 8.0 (Ampere) or newer"
+    return None
+
+
+def current_stream(device: int) -> int:
+    """The stream that torch would use next on a device."""
+    return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
+
+
+def starter(name: str, program: Program, device: int, grid: int, threads: int, shared_bytes: int) -> Start:
+    """What starts a kernel with `grid` blocks on a device, which the driver must talk to."""
+    from cuda.bindings import driver
+
+    # Numbers are passed on faster than objects of the bindings.
+    handle = compiled_function(name, program, device, shared_bytes)
+    shape = handle, grid, 1, 1, threads, 1, 1, shared_bytes
+    start_kernel, success = driver.cuLaunchKernel, driver.CUresult.CUDA_SUCCESS
+
+    def start(stream: int, packed: Packed) -> None:
+        (status,) = start_kernel(*shape, stream, 0, packed.extra)
+        if status is not success:
+            (status,) = in_context(device, lambda: start_kernel(*shape, stream, 0, packed.extra))
+            if status is not success:
+                raise RuntimeError(f"CUDA refused to start `{name}`: {status!r}.")
+
+    return start

@@ -1,0 +1,169 @@
+"""The sliced loss of a training step on an NVIDIA GPU, in as few launches as it takes.
+
+The reference is `orthoslice.costs.lines.sorted_scores`, averaged over the rows of `theta`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from orthoslice.backend.kernels.cuda.products import add_product, product
+from orthoslice.backend.kernels.cuda.rows import (
+    MOST_CENTRED,
+    Matched,
+    Sorted,
+    add_up,
+    finish_step,
+    longest_on_chip,
+    match_points,
+    match_projected,
+    match_rows,
+    match_sorted,
+    move_clouds,
+    numbers_a_thread,
+    sort_rows,
+)
+from orthoslice.backend.kernels.cuda.small import SmallStep
+
+# It pays to project in the kernel that sorts, where every direction reads the clouds again, up to so many
+# multiplications of a step (slices x points x dim) and of a thread; and to make both products in one launch of
+# our own up to so many of a step.
+_PROJECT_INSIDE = 1 << 24
+_PROJECT_BY_THREAD = 512
+_PROJECT_AT_ONCE = 1 << 30
+
+# Numbers of a cloud up to which both clouds are sorted at once.
+_SORT_AT_ONCE = 1 << 23
+
+# Working memory a number: the projection, its sorted copy and its place, and the slope.
+_BYTES = 16
+
+
+def sliced_loss(
+    x: Any,
+    y: Any,
+    theta: Any,
+    target: Sorted | None,
+    p: float,
+    wanted: tuple[bool, bool],
+    memory: int,
+    step: Any,
+) -> tuple[Any, Any]:
+    """Mean over `theta (slices, dim)` of the costs on the line of `x (n, dim)` and `y (m, dim)`.
+
+    With a `target`, that is `y` projected and sorted. Returns a float32 scalar and the wanted gradients, one
+    below the other, `(rows, dim)`, or None; adds 1 to an int64 `step` unless it is None.
+    """
+    x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+    (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
+    # As many parts as memory asks for, all of one size.
+    parts = -(-slices // max(1, memory // (_BYTES * (n + m))))
+    if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
+        return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
+    if target is None:
+        matched = match_clouds(x, y, theta, p, 1 / slices, wanted)
+    else:
+        moved = move_clouds(x, y, _whose_centre(x, y, target))
+        matched = _match_moved(*moved, theta, target.keys, p, 1 / slices, wanted)
+    if wanted[0] or wanted[1]:
+        return finish_step(matched, theta, step)
+    return add_up(matched.scores, step), None
+
+
+def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep | None:
+    """The same for clouds of these shapes without a target, ready to be repeated, if they are small."""
+    (n, dim), m, device = x.shape, y.shape[0], x.get_device()
+    work = 2 * slices * n * dim
+    if n != m or n > longest_on_chip(device) or work > _PROJECT_AT_ONCE or 2 * _BYTES * slices * n > memory:
+        return None
+    inside = _projects_inside(x, slices)
+    return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
+
+
+def _projects_inside(x: Any, slices: int) -> bool:
+    """Whether clouds like this that are sorted in one go should be projected there too."""
+    n, dim = map(int, x.shape)
+    return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
+
+
+def _large_sliced_loss(
+    x: Any, y: Any, parts: Any, target: Sorted | None, p: float, wanted: tuple[bool, bool], step: Any
+) -> tuple[Any, Any]:
+    """The same, some directions at a time, with products left to the library."""
+    sizes = [theta.shape[0] for theta in parts]
+    known = [None] * len(parts) if target is None else target.keys.split(sizes)
+    moved = move_clouds(x, y, _whose_centre(x, y, target))
+    scores: list[Any] = []
+    gradient = None
+    for theta, keys in zip(parts, known, strict=True):
+        matched = _match_moved(*moved, theta, keys, p, 1 / sum(sizes), wanted)
+        scores.append(matched.scores)
+        if any(wanted):
+            gradient = _carry_back(gradient, matched, theta)
+    return add_up(scores[0] if len(parts) == 1 else sys.modules["torch"].cat(scores), step), gradient
+
+
+def _whose_centre(x: Any, y: Any, target: Sorted | None) -> Any:
+    """The cloud that says where the origin is; a sorted target has been moved by its own."""
+    return x if target is None else y
+
+
+def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """Project contiguous clouds and match them by order, whichever way is quickest for their size."""
+    if x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
+        if _projects_inside(x, theta.shape[0]):
+            return match_points(x, y, theta, p, factor, wanted)
+        if 2 * theta.shape[0] * x.numel() <= _PROJECT_AT_ONCE and x.shape[1] <= MOST_CENTRED:
+            return match_projected(x, y, theta, p, factor, wanted)
+    return _match_moved(*move_clouds(x, y, x), theta, None, p, factor, wanted)
+
+
+def _match_moved(
+    x: Any, y: Any, theta: Any, target_keys: Any, p: float, factor: float, wanted: tuple[bool, bool]
+) -> Matched:
+    """The same for clouds that are moved to the origin, with products left to the library."""
+    if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
+        return match_rows(product(theta, x.T), product(theta, y.T), p, factor, wanted)
+    if target_keys is None and wanted[0] == wanted[1] and _saves_launches(x, y, theta):
+        both = x.new_empty((2 * theta.shape[0], x.shape[0]))
+        for cloud, rows in zip((x, y), both.chunk(2), strict=True):
+            add_product(rows, theta, cloud.T, is_first=True)
+        keys, places = sort_rows(both, wanted[0])
+        known = places.chunk(2) if wanted[0] else (None, None)
+        px, py = map(Sorted, keys.chunk(2), known)
+        return match_sorted(px, py, p, factor, wanted)
+    # Projections are gone when they are sorted: there are never those of both clouds.
+    px = sort_rows(product(theta, x.T), wanted[0])
+    py = Sorted(target_keys, None) if target_keys is not None else sort_rows(product(theta, y.T), wanted[1])
+    return match_sorted(px, py, p, factor, wanted)
+
+
+def _saves_launches(x: Any, y: Any, theta: Any) -> bool:
+    """Whether both clouds can be sorted at once, and are so small that the host takes longer than the GPU."""
+    return x.shape == y.shape and bool(theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
+
+
+def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
+    """The gradients by the points, added to those of directions before."""
+    slopes = [s for s in matched[1:] if s is not None]
+    sizes = [s.shape[1] for s in slopes]
+    is_first = total is None
+    if is_first:
+        total = theta.new_empty((sum(sizes), theta.shape[1]))
+    for side, part in zip(slopes, total.split(sizes), strict=True):
+        add_product(part, side.T, theta, is_first=is_first)
+    return total
+
+
+def is_target_worth_sorting(x: Any, y: Any, slices: int) -> bool:
+    """Whether a step would use it: small clouds are sorted again faster than they are fetched."""
+    on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
+    return not (on_chip and _projects_inside(x, slices))
+
+
+def sort_target(y: Any, theta: Any) -> Sorted:
+    """A target that stays as it is, projected on directions that do too, and sorted: once for all steps."""
+    y = y.float().contiguous()
+    moved, _ = move_clouds(y, y[:0], y)
+    return sort_rows(product(theta, moved.T), places=False)

@@ -1,0 +1,353 @@
+"""Costs on the line and orders of rows of float32 tensors on an NVIDIA GPU.
+
+Every kernel stands beside a plain reference: `orthoslice.costs.lines.sorted_scores` and `sorted_slopes`, and
+`torch.sort(stable=True)` for the orders. Rows are flattened: `px (slices, n)`, `py (slices, m)`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from orthoslice.backend.kernels.cuda import BUCKET, Kernel, Launch, Program, bind, empty, most_shared_bytes
+
+# Threads of a block and numbers a thread, by capacity.
+_SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
+_SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16), (1024, 16))
+
+# Of long rows: the shape of a block that deals them out or sorts a bucket, and cells between the borders.
+_BUCKET_SHAPE = (512, 16)
+_RULED = 1024
+
+# Coordinates that a block moves to the origin.
+_MOVED = 1 << 13
+
+# What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
+_RANKS_A_PART = 2048
+
+MOST_CENTRED = 8192
+"""Coordinates up to which the kernel that projects moves clouds to the origin: it has their centre on chip."""
+
+# Tiles of products. Of projections: directions, points, coordinates at a time. Of gradients: points and
+# coordinates, directions at a time.
+_THREADS, _DIRECTIONS, _PROJECTED, _DEPTH, _SIDE, _GATHERED = 256, 64, 128, 16, 32, 64
+_PLAIN = Program(
+    "plain",
+    (
+        ("THREADS", _THREADS),
+        ("DIRECTIONS", _DIRECTIONS),
+        ("PROJECTED", _PROJECTED),
+        ("DEPTH", _DEPTH),
+        ("CENTRED", MOST_CENTRED),
+        ("SIDE", _SIDE),
+        ("GATHERED", _GATHERED),
+    ),
+)
+# Two stages each: one is filled while the other is used. At the end of a gradient, what groups of threads have.
+_PROJECT_BYTES = 4 * 2 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
+_GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
+
+_MATCH_ROWS = Kernel("match_rows", 6, "iifd")
+_SORT_ROWS = Kernel("sort_rows", 3, "i")
+_PICK_BORDERS = Kernel("pick_borders", 4, "ii")
+_DEAL_TILES = Kernel("deal_tiles", 8, "iii")
+_START_BUCKETS = Kernel("start_buckets", 4, "ii")
+_SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
+_MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
+_PROJECT = Kernel("project", 6, "iiii")
+_FINISH_STEP = Kernel("finish_step", 7, "iiii")
+_ADD_UP = Kernel("add_up", 3, "i")
+_MOVE_CLOUDS = Kernel("move_clouds", 4, "iiiii")
+_FAR_CENTRE = Kernel("far_centre", 2, "ii")
+
+
+class Shape(NamedTuple):
+    """Of a block: its threads, how many numbers each holds, and whether those have places."""
+
+    threads: int
+    items: int
+    places: bool
+
+    @property
+    def capacity(self) -> int:
+        """How many numbers a block sorts on chip."""
+        return self.threads * self.items
+
+    @property
+    def padded(self) -> int:
+        """Words that as many numbers take on chip."""
+        return self.capacity + self.capacity // 32 + 1
+
+    @property
+    def digit_counts(self) -> int:
+        """Words for how often the digits of numbers occur: 16 bits for each of 256, in every warp."""
+        return self.threads // 32 * 128
+
+    @property
+    def words(self) -> int:
+        """Words of shared memory that a block sorts in."""
+        # Keys and cells, scratch for what the threads of a block do together, and counts of digits.
+        scratch = 5 * (self.threads // 32) + 1
+        return 2 * self.padded + scratch + self.digit_counts
+
+    def bind(
+        self, source: Source, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
+    ) -> Launch:
+        words = self.words + extra_words
+        return bind(kernel, _compiled_for(source, self), device, grid, self.threads, 4 * words, *numbers)
+
+
+class Source(NamedTuple):
+    """A source whose kernels sort on chip, and what is defined for it beside the shape of a block."""
+
+    name: str
+    defines: tuple[tuple[str, int], ...] = ()
+
+
+@functools.cache
+def _compiled_for(source: Source, shape: Shape) -> Program:
+    sizes = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
+    return Program(source.name, sizes + source.defines)
+
+
+_SORT = Source("sort")
+_MATCH_GIVEN = Source("match", (("PROJECTS", 0),))
+_MATCH_CLOUDS = Source("match", (("PROJECTS", 1),))
+_BUCKETS = Source("buckets", (("RULED", _RULED),))
+
+# All programs are made here, so that what is compiled first can have the others compiled in the background.
+for _places in (True, False):
+    for _pair in _SHORT_WITH_PLACES if _places else _SHORT:
+        for _source in (_SORT, _MATCH_GIVEN, _MATCH_CLOUDS):
+            _compiled_for(_source, Shape(*_pair, _places))
+    _compiled_for(_BUCKETS, Shape(*_BUCKET_SHAPE, _places))
+
+
+@functools.cache
+def longest_on_chip(device: int) -> int:
+    """How long a row may be to be sorted in one go: blocks of some GPUs have less shared memory than others."""
+    shapes = (Shape(*pair, False) for pair in _SHORT)
+    return max(s.capacity for s in shapes if 4 * s.words <= most_shared_bytes(device))
+
+
+def _shape(n: int, places: bool) -> Shape:
+    shapes = (Shape(*pair, places) for pair in (_SHORT_WITH_PLACES if places else _SHORT))
+    return next(s for s in shapes if s.capacity >= n)
+
+
+def numbers_a_thread(n: int) -> int:
+    """How many numbers of a row on chip a thread holds, where they have places."""
+    return _shape(n, places=True).items
+
+
+def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: Any, shared_bytes: int = 256) -> Launch:
+    """A kernel that sorts nothing."""
+    return bind(kernel, _PLAIN, device, grid, _THREADS, shared_bytes, *numbers)
+
+
+class Sorted(NamedTuple):
+    """Rows in increasing order, and the place every number came from where that was asked for."""
+
+    keys: Any
+    places: Any
+
+
+def sort_rows(rows: Any, places: bool) -> Sorted:
+    """Sort every row of `rows (slices, n)`; equal numbers stay in order of their places."""
+    rows = rows.contiguous()
+    slices, n = rows.shape
+    device = rows.get_device()
+    keys, order = empty(rows, rows.shape, "float32"), empty(rows, rows.shape, "int32") if places else None
+    sort = sorting_long_rows if n > longest_on_chip(device) else sorting
+    sort(device, slices, n, places)(rows, keys, order)
+    return Sorted(keys, order)
+
+
+class LongSort:
+    """Sorts `slices` rows of n numbers that do not fit on a chip."""
+
+    def __init__(self, device: int, slices: int, n: int, places: bool) -> None:
+        buckets, shape = -(-n // BUCKET), Shape(*_BUCKET_SHAPE, places)
+        tiles = -(-n // shape.capacity)
+        pick = shape._replace(places=False)
+        words, grid = _words_to_deal(shape, buckets), slices * tiles
+        self._pick = pick.bind(_BUCKETS, _PICK_BORDERS, device, slices, n, buckets)
+        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
+        self._start = shape.bind(_BUCKETS, _START_BUCKETS, device, slices, tiles, buckets)
+        self._sort = shape.bind(_BUCKETS, _SORT_BUCKETS, device, slices * buckets, n, buckets)
+        # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
+        # and where they begin; and counts of every tile, which are looked at where places matter.
+        per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, 2 * buckets * tiles if places else 0)
+        self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
+        self._words = slices * sum(per_row)
+
+    def __call__(self, rows: Any, keys: Any, order: Any) -> None:
+        """Takes contiguous rows; then room for them in order, and for their places or None."""
+        # One piece of memory for all: asking for it takes longer than cutting it.
+        room = empty(rows, (self._words,), "int32")
+        start = room.data_ptr()
+        borders, reached, cursors, starts, tile_counts = (start + offset for offset in self._offsets)
+        self._pick(rows, borders, reached, cursors)
+        self._deal(rows, borders, reached, cursors, tile_counts, starts, None, None)
+        self._start(borders, cursors, tile_counts, starts)
+        self._deal(rows, borders, reached, cursors, tile_counts, starts, keys, order)
+        self._sort(keys, order, borders, starts)
+
+
+@functools.lru_cache(maxsize=256)
+def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort:
+    """As :func:`sorting`, for rows that do not fit on a chip."""
+    return LongSort(device, slices, n, places)
+
+
+def _words_to_deal(shape: Shape, buckets: int) -> int:
+    """Shared memory beside that for sorting: shifts of buckets, and what does not fit there of the rest.
+
+    Borders and table lie where keys will, and counts of buckets where those of digits will.
+    """
+    beyond_keys = max(0, _RULED + buckets - 2 * shape.padded)
+    return 2 * buckets + beyond_keys + max(0, 2 * buckets - shape.digit_counts)
+
+
+class Matched(NamedTuple):
+    """Costs `(slices,)` in float64, and their derivatives by the projections where those were wanted."""
+
+    scores: Any
+    x_slopes: Any
+    y_slopes: Any
+
+
+def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
+    if px.shape == py.shape and px.shape[1] <= longest_on_chip(px.get_device()):
+        px, py = px.contiguous(), py.contiguous()
+        slices, n = px.shape
+        out = _new_matched(px, slices, n, wanted)
+        matching(px.get_device(), slices, n, 0, p, factor, wanted[0] or wanted[1])(px, py, None, *out)
+        return out
+    return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
+
+
+def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
+    x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+    (slices, dim), n = theta.shape, x.shape[0]
+    out = _new_matched(x, slices, n, wanted)
+    matching(x.get_device(), slices, n, dim, p, factor, wanted[0] or wanted[1])(x, y, theta, *out)
+    return out
+
+
+def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for more and larger clouds: both are projected in one launch, and matched in another."""
+    (slices, dim), n, device = theta.shape, x.shape[0], x.get_device()
+    both = x.new_empty(2 * slices * n)
+    # Addresses, not views: making those takes as long as a launch.
+    rows = both.data_ptr(), both.data_ptr() + 4 * slices * n
+    projecting(device, slices, n, n, dim)(x, y, theta, None, *rows)
+    out = _new_matched(x, slices, n, wanted)
+    matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
+    return out
+
+
+def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> Matched:
+    scores = empty(like, (slices,), "float64")
+    # One piece of memory for both: asking for it takes longer than cutting it.
+    if wanted[0] and wanted[1]:
+        return Matched(scores, *like.new_empty((2, slices, n)).unbind(0))
+    return Matched(scores, *(like.new_empty((slices, n)) if want else None for want in wanted))
+
+
+# A small problem takes less time than to say how it is to be started, so that is said once.
+@functools.lru_cache(maxsize=1024)
+def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
+    """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
+    source = _MATCH_CLOUDS if dim else _MATCH_GIVEN
+    # The centre of the clouds, at a multiple of 16 bytes.
+    room = dim + 3 if dim else 0
+    shape = _shape(n, with_slopes)
+    return shape.bind(source, _MATCH_ROWS, device, slices, n, dim, p, factor, extra_words=room)
+
+
+@functools.lru_cache(maxsize=1024)
+def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
+    """Takes rows; then room for them in order, or None, and for their places."""
+    return _shape(n, places).bind(_SORT, _SORT_ROWS, device, slices, n)
+
+
+@functools.lru_cache(maxsize=1024)
+def projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+    """Takes x, y, theta, and None or the order (2, n) to read them in; then room for both projections."""
+    tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
+    centre_bytes = 4 * -(-dim // _DEPTH) * _DEPTH if dim <= MOST_CENTRED else 0
+    return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES + centre_bytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def finishing(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+    """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step."""
+    tiles = -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
+    return _bind_plain(_FINISH_STEP, device, tiles, slices, n, m, dim, shared_bytes=_GATHER_BYTES)
+
+
+@functools.lru_cache(maxsize=1024)
+def adding(device: int, slices: int) -> Launch:
+    """Takes scores, and room for their sum; then the step."""
+    return _bind_plain(_ADD_UP, device, 1, slices)
+
+
+def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+    """The same for rows that are sorted already; those whose derivatives are wanted know their places."""
+    (slices, n), m = x.keys.shape, y.keys.shape[1]
+    if n < m:
+        scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
+        return Matched(scores, x_slopes, y_slopes)
+    parts = -(-n // _RANKS_A_PART)
+    sums = empty(x.keys, (slices, parts), "float64")
+    x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
+    # A point of the smaller cloud collects from several of the other.
+    fill = y.keys.new_empty if n == m else y.keys.new_zeros
+    y_slopes = fill((slices, m)) if wanted[1] else None
+    launch = _bind_plain(_MATCH_SORTED, x.keys.get_device(), slices * parts, n, m, parts, p, factor)
+    launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
+    return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
+
+
+def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, Any]:
+    """:func:`add_up` of the scores, and the gradients by the points, `slopes^T theta`, in one launch.
+
+    The gradients `(rows, dim)` are those by x where it has slopes, and below them those by y.
+    """
+    scores, x_slopes, y_slopes = matched
+    n, m = (0 if slopes is None else slopes.shape[1] for slopes in (x_slopes, y_slopes))
+    slices, dim = theta.shape
+    total, gradient = theta.new_empty(()), theta.new_empty((n + m, dim))
+    finish = finishing(theta.get_device(), slices, n, m, dim)
+    finish(x_slopes, y_slopes, theta, gradient, scores, total, step)
+    return total, gradient
+
+
+def add_up(scores: Any, step: Any = None) -> Any:
+    """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
+    out = empty(scores, (), "float32")
+    adding(scores.get_device(), scores.shape[0])(scores, out, step)
+    return out
+
+
+def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
+    """Copies of contiguous clouds `(n, dim)`, `(m, dim)`, moved to the origin where `like` is far from it."""
+    (n, dim), m = x.shape, y.shape[0]
+    out = x.new_empty((n + m, dim))
+    lines = -(-_MOVED // dim)
+    sizes = n, m, like.shape[0], dim, lines
+    _bind_plain(_MOVE_CLOUDS, x.get_device(), -(-n // lines) - (-m // lines), *sizes)(x, y, like, out)
+    return out[:n], out[n:]
+
+
+def far_centre(points: Any) -> Any:
+    """Where a cloud `(n, dim)` sits in coordinates in which that is far from 0, `(dim,)`; 0 in the others."""
+    points = points.contiguous()
+    n, dim = points.shape
+    centre = points.new_empty((dim,))
+    room = 4 * 2 * _THREADS
+    _bind_plain(_FAR_CENTRE, points.get_device(), -(-dim // 32), n, dim, shared_bytes=room)(points, centre)
+    return centre

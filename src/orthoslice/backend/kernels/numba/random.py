@@ -1,0 +1,80 @@
+"""The counter-based stream, compiled. The plain reference is `orthoslice.backend.arrays.stream.threefry`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.kernels.numba._compile import compiled
+
+# Typed here: numbers in the code are types of their own, for each of which `_mix` would be compiled again.
+_TURN_13, _TURN_15, _TURN_26, _TURN_6 = np.uint32(13), np.uint32(15), np.uint32(26), np.uint32(6)
+_TURN_17, _TURN_29, _TURN_16, _TURN_24 = np.uint32(17), np.uint32(29), np.uint32(16), np.uint32(24)
+
+
+@compiled
+def _mix(x0: Any, x1: Any, turn: Any) -> Any:
+    x0 = np.uint32(x0 + x1)
+    turned = np.uint32((x1 << turn) | (x1 >> np.uint32(np.uint32(32) - turn)))
+    return x0, np.uint32(turned ^ x0)
+
+
+@compiled
+def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
+    """Threefry-2x32 of 20 rounds; every step is cast, since sums of 32-bit words would grow to 64 bits.
+
+    Written out: with a loop over rounds, loops around it would not be vector code.
+    """
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(1))
+    x0, x1 = _mix(x0, x1, _TURN_17)
+    x0, x1 = _mix(x0, x1, _TURN_29)
+    x0, x1 = _mix(x0, x1, _TURN_16)
+    x0, x1 = _mix(x0, x1, _TURN_24)
+    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(2))
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1 + np.uint32(3))
+    x0, x1 = _mix(x0, x1, _TURN_17)
+    x0, x1 = _mix(x0, x1, _TURN_29)
+    x0, x1 = _mix(x0, x1, _TURN_16)
+    x0, x1 = _mix(x0, x1, _TURN_24)
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2 + np.uint32(4))
+    x0, x1 = _mix(x0, x1, _TURN_13)
+    x0, x1 = _mix(x0, x1, _TURN_15)
+    x0, x1 = _mix(x0, x1, _TURN_26)
+    x0, x1 = _mix(x0, x1, _TURN_6)
+    return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
+
+
+@compiled
+def third_key(k0: Any, k1: Any) -> Any:
+    """What the words of a key make a third of."""
+    return np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+
+
+@compiled
+def _fill(high: Any, low: Any, first: Any, second: Any) -> None:
+    """Two words of every (row, column) under every key; arrays of uint32."""
+    for key in range(first.shape[0]):
+        k0, k1 = high[key], low[key]
+        k2 = third_key(k0, k1)
+        for row in range(first.shape[1]):
+            for column in range(first.shape[2]):
+                found = threefry(k0, k1, k2, np.uint32(row), np.uint32(column))
+                first[key, row, column], second[key, row, column] = found
+
+
+def threefry_words(high: Any, low: Any, rows: int, columns: int) -> tuple[Any, Any]:
+    """Two random words for each key `(keys,)`, row and column, as int32 arrays `(keys, rows, columns)`."""
+    shape = (len(high), rows, columns)
+    first, second = np.empty(shape, dtype=np.uint32), np.empty(shape, dtype=np.uint32)
+    _fill(high.view(np.uint32), low.view(np.uint32), first, second)
+    return first.view(np.int32), second.view(np.int32)

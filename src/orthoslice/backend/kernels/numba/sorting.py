@@ -1,0 +1,188 @@
+"""Sorting many short or a few long rows of floating-point numbers.
+
+Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares two
+whole rows of the buffer, which is vector code whatever the numbers are. Long rows are sorted one by one, by
+radix, 8 to 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.kernels.numba._compile import compiled
+
+WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
+
+# Crossovers, measured on Zen 4. Longer rows are sorted in fewer passes of more buckets, keys of 64 bits from
+# twice this length on; still longer ones fall out of a core's cache and are split first.
+LONGEST_NARROW = 640
+SHORTEST_SPLIT = 1 << 18
+
+SPLIT_DIGITS = (2, 5)
+"""Digits of SPLIT_BITS, of keys of 32 and of 64 bits, that are left to sort within a piece."""
+
+LANES = 64
+"""Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
+
+
+@compiled
+def sort_columns(buffer: Any, same: Any) -> None:
+    """Sort every column of `buffer (n, LANES)` in place: Batcher's merge exchange (Knuth, 5.2.2 M).
+
+    `same` is the same buffer again. Two names let the compiler check once that rows do not overlap.
+
+    Examples
+    --------
+    >>> a = np.zeros((3, LANES))
+    >>> a[:, 0] = 3, 1, 2
+    >>> sort_columns(a, a)
+    >>> a[:, 0].tolist()
+    [1.0, 2.0, 3.0]
+    """
+    n = buffer.shape[0]
+    top = 1
+    while 2 * top < n:
+        top *= 2
+    p = top if n > 1 else 0
+    while p > 0:
+        q, r, d = top, 0, p
+        while True:
+            for first in range(r, n - d, 2 * p):
+                for i in range(first, min(first + p, n - d)):
+                    for k in range(LANES):
+                        low, high = buffer[i, k], same[i + d, k]
+                        buffer[i, k] = low if low < high else high
+                        same[i + d, k] = high if low < high else low
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+
+
+@compiled
+def counters(rows: Any) -> Any:
+    """Room to count the digits of keys in `rows (slices, n)` of unsigned integers: `(digits, buckets)`.
+
+    Clearing and adding up 2048 buckets a digit only pays on rows that are not much shorter than that.
+    """
+    words = rows.itemsize // 4
+    if rows.shape[1] >= SHORTEST_SPLIT:
+        return np.empty((SPLIT_DIGITS[words - 1], 1 << SPLIT_BITS), dtype=np.uint32)
+    if rows.shape[1] <= LONGEST_NARROW * words:
+        return np.empty((4 * words, 1 << NARROW_BITS), dtype=np.uint32)
+    return np.empty((3 * words, 1 << WIDE_BITS), dtype=np.uint32)
+
+
+@compiled
+def _digit_bits(starts: Any) -> Any:
+    if starts.shape[1] == 1 << SPLIT_BITS:
+        return SPLIT_BITS
+    return WIDE_BITS if starts.shape[1] == 1 << WIDE_BITS else NARROW_BITS
+
+
+@compiled
+def as_key(word: Any, top: Any) -> Any:
+    """A key in the order of the floating-point number whose bits are given; `top` is the sign bit alone."""
+    # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
+    # Minus zero counts as zero, as it does to a comparison.
+    return ~word if word > top else word | top
+
+
+@compiled
+def encode(bits: Any, keys: Any, starts: Any) -> None:
+    """Unsigned keys in the order of the floating-point numbers whose bits are given.
+
+    Also counts where the keys of each digit begin, in the same reading; `starts` come from :func:`counters`.
+    """
+    unsigned = bits.dtype.type
+    top = unsigned(1) << unsigned(8 * bits.itemsize - 1)
+    digits, w = starts.shape[0], unsigned(_digit_bits(starts))
+    mask = unsigned(starts.shape[1] - 1)
+    starts[:, :] = 0
+    for k in range(bits.size):
+        key = as_key(bits[k], top)
+        keys[k] = key
+        # Written out: a loop over the digits here costs as much as the sorting.
+        starts[0, key & mask] += 1
+        starts[1, (key >> w) & mask] += 1
+        starts[2, (key >> (w + w)) & mask] += 1
+        if digits > 3:
+            key = key >> (w + w + w)
+            starts[3, key & mask] += 1
+            if digits > 4:
+                starts[4, (key >> w) & mask] += 1
+                starts[5, (key >> (w + w)) & mask] += 1
+                if digits > 6:
+                    key = key >> (w + w + w)
+                    starts[6, key & mask] += 1
+                    starts[7, (key >> w) & mask] += 1
+    add_up(starts)
+
+
+@compiled
+def add_up(starts: Any) -> None:
+    """Turn the counts of every digit, `(digits, buckets)`, into the places where its keys begin."""
+    for d in range(starts.shape[0]):
+        total = starts.dtype.type(0)
+        for digit in range(starts.shape[1]):
+            count = starts[d, digit]
+            starts[d, digit] = total
+            total += count
+
+
+@compiled
+def decode(keys: Any) -> None:
+    """Undo :func:`encode` in place."""
+    top = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
+    for k in range(keys.size):
+        keys[k] = keys[k] ^ top if keys[k] & top else ~keys[k]
+
+
+@compiled
+def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
+    """Sort encoded keys by radix; returns whichever of the two arrays holds them in the end."""
+    mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
+    for d in range(starts.shape[0]):
+        shift = keys.dtype.type(w * d)
+        for k in range(keys.size):
+            key = keys[k]
+            digit = (key >> shift) & mask
+            spare[starts[d, digit]] = key
+            starts[d, digit] += 1
+        keys, spare = spare, keys
+    return keys
+
+
+@compiled
+def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+    """Sort encoded keys and carry their indices along; returns the arrays that hold both in the end."""
+    mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
+    for d in range(starts.shape[0]):
+        shift = keys.dtype.type(w * d)
+        for k in range(keys.size):
+            key = keys[k]
+            digit = (key >> shift) & mask
+            place = starts[d, digit]
+            spare[place] = key
+            spare_index[place] = index[k]
+            starts[d, digit] += 1
+        keys, spare = spare, keys
+        index, spare_index = spare_index, index
+    return keys, index
+
+
+@compiled
+def sort_packed(packed: Any, spare: Any, starts: Any) -> Any:
+    """Sort words of 64 bits by as many leading digits as were counted; returns the array that holds them."""
+    mask, w, digits = np.uint64(starts.shape[1] - 1), _digit_bits(starts), starts.shape[0]
+    for d in range(digits):
+        shift = np.uint64(64 - w * (digits - d))
+        for k in range(packed.size):
+            word = packed[k]
+            digit = (word >> shift) & mask
+            spare[starts[d, digit]] = word
+            starts[d, digit] += 1
+        packed, spare = spare, packed
+    return packed

@@ -1,0 +1,53 @@
+"""Step 1, check: many clouds at once, as users pass them: with names, in pairs or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
+
+from orthoslice.clouds.cloud import Cloud, make_clouds
+
+
+def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
+    """What the user gave as many clouds, by name, and whether they had names; else these are numbers."""
+    if isinstance(clouds, Mapping):
+        return dict(clouds.items()), True
+    if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
+        raise TypeError(
+            "`clouds` must be a mapping from names to clouds, pairs (name, cloud), or a sequence of clouds; "
+            f"got {type(clouds).__name__}. Of one data frame, pass `frame.groupby(...)[columns]`; of AnnData, "
+            "`osl.adapters.group_clouds(adata, groupby)`."
+        )
+    named: dict[Hashable, Any] = {}
+    has_names = False
+    for index, entry in enumerate(clouds):
+        pair = isinstance(entry, tuple) and len(entry) == 2 and _rank(entry[1]) >= 2
+        name, cloud = entry if pair else (index, entry)
+        if name in named:
+            raise ValueError(f"`clouds` must have a name each; got {name!r} twice.")
+        named[name] = cloud
+        has_names |= pair
+    return named, has_names
+
+
+def _rank(value: Any) -> int:
+    """Axes of what may be a cloud; what has no shape is nested lists."""
+    if hasattr(value, "shape"):
+        return len(value.shape)
+    return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0
+
+
+def agreeing_clouds(named: Mapping[Hashable, Any]) -> Iterator[Cloud]:
+    """Single clouds `(n, dim)` of one library and dimension; columns of frames in the order of the first."""
+    first_name, first = next(iter(named.items()))
+    for name, given in named.items():
+        try:
+            _, cloud = make_clouds(first, given)
+        except (ValueError, TypeError) as error:
+            raise type(error)(
+                f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "
+                f"{first_name!r}, called `x`: {error}"
+            ) from None
+        if cloud.batch:
+            raise ValueError(f"Each of `clouds` must have shape (n, dim); {name!r} has {cloud.points.shape}.")
+        yield cloud

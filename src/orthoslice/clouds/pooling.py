@@ -1,0 +1,103 @@
+"""Several clouds as one: side by side in memory where there is room for that, or else where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.backend.arrays import Array, DType
+from orthoslice.check.inputs import largest_magnitude
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
+from orthoslice.clouds.ready import ReadyCloud
+
+Table: TypeAlias = np.ndarray[Any, Any]
+
+# Coordinates that are read, widened and moved at a time, as a cache holds them.
+_PIECE_ITEMS = 1 << 18
+
+# The part of the memory that a copy of the points may take. It is projected sooner than what lies apart.
+_COPIED_PART = 4
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadCloud(ReadyCloud):
+    """Points of several NumPy arrays or memory maps, one after the other.
+
+    `points` only has their shape and type.
+    """
+
+    parts: tuple[Table, ...] = ()
+    """`(n, dim)` each, of any floating type."""
+    origin: Table | None = None
+    """`(dim,)`, taken off the points when they are read."""
+
+    @property
+    def has_table(self) -> bool:
+        return False
+
+    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
+        first, projected = 0, None
+        for piece in pieces_of(self):
+            found = directions.project(piece, rows)
+            if projected is None:
+                projected = np.empty((len(found), self.n), dtype=found.dtype)
+            projected[:, first : first + len(piece)] = found
+            first += len(piece)
+        return projected
+
+
+class Pool(NamedTuple):
+    """Several clouds as one."""
+
+    cloud: ReadyCloud
+    scale: float
+    """What they were divided by."""
+    memory: int
+    """What is left of it."""
+
+
+def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *, copied: bool = False) -> Pool:
+    """The points of NumPy clouds, one after the other, of one type, near the origin and of a size fit for p.
+
+    They are copied if a small part of the memory holds them, or if they have to be `copied`.
+    """
+    # Of all clouds, looked at as of that type.
+    largest = max(largest_magnitude(c.points) if c.largest is None else c.largest for c in clouds)
+    example = Cloud(np.zeros((1, clouds[0].dim), dtype=dtype), largest=largest)
+    scale = unit_scale(example, example, p)[2]
+    parts = [c.points for c in clouds]
+    if scale != 1:
+        exponent = round(math.log2(scale))
+        parts = [c.astype(dtype).divided(exponent).points for c in clouds]
+    shape = sum(c.n for c in clouds), clouds[0].dim
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if copied or _COPIED_PART * size <= memory:
+        whole = ReadyCloud(np.concatenate(parts, dtype=dtype))
+        return Pool(centred(whole, whole)[0], scale, memory - size)
+    cloud = SpreadCloud(np.broadcast_to(np.zeros((), dtype=dtype), shape), parts=tuple(parts))
+    lows, highs = zip(*map(range_of_rows, pieces_of(cloud)), strict=True)
+    origin = middle_if_far(np.min(lows, axis=0), np.max(highs, axis=0))
+    return Pool(replace(cloud, origin=origin) if origin.any() else cloud, scale, memory)
+
+
+def pieces_of(cloud: Cloud) -> Iterator[Table]:
+    """The points of a cloud that lies in memory at once, those of others a few at a time."""
+    if not isinstance(cloud, SpreadCloud):
+        yield cloud.points
+        return
+    step = max(1, _PIECE_ITEMS // cloud.dim)
+    for part in cloud.parts:
+        for first in range(0, len(part), step):
+            piece = np.ascontiguousarray(part[first : first + step], dtype=cloud.dtype)
+            yield piece if cloud.origin is None else piece - cloud.origin
+
+
+def are_all_equal(cloud: Cloud) -> bool:
+    """Whether all points are the same."""
+    first = next(pieces_of(cloud))[0]
+    return all(bool((piece == first).all()) for piece in pieces_of(cloud))

@@ -1,0 +1,1 @@
+"""Step 4, couple: projected clouds by order."""

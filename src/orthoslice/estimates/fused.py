@@ -1,0 +1,117 @@
+"""Whole steps: a request that kernels carry out in one go, for losses that repeat it on clouds of one shape.
+
+Elsewhere passes over the directions do it (:mod:`orthoslice.estimates.passes`). This is where one or the other
+is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from orthoslice.backend.arrays import Array, Operation, full_precision
+from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD
+from orthoslice.backend.kernels.cuda.projected import BYTES_A_PAIR
+from orthoslice.costs.scores import Exact, Sliced
+from orthoslice.couplings.coupling import unreadable_nan
+from orthoslice.directions import Given
+from orthoslice.directions.drawing import has_kernels
+from orthoslice.estimates.request import Request
+
+# What the kernels take; half precision is made single on the way in.
+_TYPES = ("float32", "float16", "bfloat16")
+
+WholeStep: TypeAlias = Callable[..., tuple[Any, Any]]
+"""Takes the loss, x, y, directions as rows, the count of steps to move on or None, and the wanted gradients.
+
+Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. Of
+the loss it uses `target` and `caches`, and holds nothing.
+"""
+
+whole_step = Operation("whole_step")
+"""whole_step(request, x, y, count, is_fixed) -> WholeStep, or None where passes do it.
+
+`x (n, dim)` and `y (m, dim)` are of the shape, type and place of all clouds to come, `count` is the count of
+steps, which is where the loss is, and `is_fixed` says whether `y` and the directions stay the same.
+"""
+
+
+def _clouds_refusal(request: Request, x: Array, y: Array, count: Array) -> str | None:
+    if not (isinstance(request.sampler, Given) or has_kernels(request.sampler)):
+        return "it takes independent, orthogonal or given directions"
+    if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
+        return "it takes single and half precision"
+    if not x.device == y.device == count.device:
+        return "it takes clouds on the device of the loss"
+    return cuda_refusal(count, dtype="int64")
+
+
+def _sliced_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+    if not isinstance(request.score, Sliced):
+        return "it prices pairs on their own line"
+    if max(x.shape[0], y.shape[0]) > LONGEST_CUDA_ROW:
+        return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
+    return _clouds_refusal(request, x, y, count)
+
+
+@whole_step.implementation("cuda sliced", _sliced_refusal)
+def _sliced_step(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> WholeStep:
+    from orthoslice.backend.kernels.cuda.loss import (
+        is_target_worth_sorting,
+        sliced_loss,
+        small_step,
+        sort_target,
+    )
+
+    p, memory, slices = request.p, request.memory, request.layout.n_directions
+    if not (is_fixed and is_target_worth_sorting(x, y, slices)):
+        small = small_step(x, y, slices, p, memory)
+        if small is not None:
+            return lambda loss, *arguments: small(*arguments)
+
+    def run(loss: Any, x: Any, y: Any, theta: Any, count: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+        with full_precision(x):
+            target = None
+            if is_fixed and not wanted[1]:
+                target = loss.caches.sorted_target.get_or_make(sort_target, loss.target, theta)
+            return sliced_loss(x, y, theta, target, p, wanted, memory, count)
+
+    return run
+
+
+def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+    if not isinstance(request.score, Exact):
+        return "it prices pairs by their full distance"
+    if x.shape != y.shape or x.shape[0] > LONGEST_CLOUD:
+        return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
+    if BYTES_A_PAIR * request.layout.n_directions * x.shape[0] > request.memory:
+        return "it holds the pairs of all directions, which take more than `memory`"
+    return _clouds_refusal(request, x, y, count)
+
+
+@whole_step.implementation("cuda projected", _projected_refusal)
+def _projected_step(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> WholeStep:
+    from orthoslice.backend.kernels.cuda.projected import ProjectedStep
+
+    (n, dim), slices = x.shape, request.layout.n_directions
+    step = ProjectedStep(x.get_device(), n, dim, slices, request.p)
+    is_given = isinstance(request.sampler, Given)
+
+    def run(loss: Any, x: Any, y: Any, theta: Any, count: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+        # Orders would swallow the NaN of a given direction that is none.
+        nan_or_zero = loss.caches.nan_of_bad_rows.get_or_make(_nan_of, theta) if is_given else None
+        return step(x, y, theta, nan_or_zero, count, wanted)
+
+    return run
+
+
+def _nan_of(theta: Array) -> Array | None:
+    """A scalar that is NaN if a direction is; None where none can be, since they were looked at."""
+    found = unreadable_nan(theta)
+    return None if isinstance(found, float) else found
+
+
+@whole_step.implementation("passes", lambda *_: None)
+def _no_step(*_: Any) -> None:
+    return None

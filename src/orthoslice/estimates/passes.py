@@ -1,0 +1,282 @@
+"""Passes over the directions: draw some, score them, add up, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from orthoslice.backend.arrays import (
+    DIRECTIONS,
+    PRICES,
+    Array,
+    Stream,
+    Wanted,
+    add_totals,
+    concat_rows,
+    device,
+    is_readable,
+    is_traced,
+    library,
+    map_sum,
+    namespace,
+)
+from orthoslice.backend.memory import share_memory
+from orthoslice.backend.stopping import stop_asked
+from orthoslice.backend.threads import ordered_map
+from orthoslice.clouds.cloud import shared_batch
+from orthoslice.clouds.ready import ReadyCloud
+from orthoslice.costs.draw import Draw, Scored
+from orthoslice.couplings.coupling import couples_ranks
+from orthoslice.directions import IID, Given, Sampler
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
+from orthoslice.directions.drawing import Blocks, draw_blocks
+from orthoslice.directions.layout import Layout
+from orthoslice.estimates.request import Request
+
+# Larger pieces fall out of the processor's caches and are slower, not faster.
+_HOST_BYTES = 16_000_000
+
+# Projections; waking a thread takes about as long as working on this many.
+_WORTH_SHARING = 1 << 18
+
+# Rows that must be of use for each one that is drawn in vain: drawing is a small part of the work.
+_WORTH_PADDING = 4
+
+
+Table: TypeAlias = tuple[Array, tuple[Array, ...]]
+"""Scores `(slices, ...)`, or scores and controls `(slices, ..., 2)`; and the wanted gradients of their sum."""
+
+
+class Task(NamedTuple):
+    """Rows `row .. row + n_rows` of `n_blocks` blocks of `block_rows` rows, of which `drawn_rows` are used."""
+
+    block: int
+    n_blocks: int
+    block_rows: int
+    drawn_rows: int
+    row: int
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """All that passes over the directions share."""
+
+    request: Request
+    x: ReadyCloud
+    y: ReadyCloud
+    stream: Stream
+    wanted: Wanted
+    advance: Callable[[int], None]
+    """Told how many directions are done."""
+
+    def run(self, first_unit: int, stop_unit: int) -> Scored:
+        """Scores of a range of units in order of (block, row), their summed gradients, and their controls.
+
+        Of all units, a request may ask for a share.
+        """
+        sampler, layout, share = self.request.sampler, self.request.layout, self.request.share
+        rows = layout.rows_between(first_unit, stop_unit) if share is None else share[1] - share[0]
+        chunk = self._chunk_rows(rows)
+        traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
+        if any(self.wanted) and sampler.weights(layout.longest_block, self.x.dim) is not None:
+            # Scores give the sum of the gradients of their rows, and each row has a weight of its own.
+            chunk = 1
+        if traced and layout.unit_blocks > 1:
+            # Rows of a traced number come from one block, and a unit that prices itself has several.
+            chunk = max(chunk, int(layout.unit_rows.max()))
+        tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
+        if share is not None:
+            tasks = list(cut_share(tasks, *share))
+        table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
+        if self.request.control is None:
+            return Scored(table, totals)
+        return Scored(table[..., 0], totals, table[..., 1])
+
+    def _run_eager(self, tasks: list[Task], chunk: int) -> Table:
+        """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
+        workers = min(self._share[0], len(tasks))
+        parts: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for table, extra in ordered_map(self._work(tasks, chunk), workers):
+            parts.append(table)
+            totals = add_totals(totals, extra)
+            self.advance(table.shape[0])
+            # Gradients are sums over all rows, of which a part is of no use.
+            if stop_asked() and not any(self.wanted):
+                break
+        return concat_rows(parts), totals
+
+    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Table]]:
+        key, draw = None, None
+        for task in tasks:
+            # Tasks that share blocks follow each other: a block is drawn once.
+            if draw is None or key != task[:4]:
+                key, draw = task[:4], self._draw(task, task.block, chunk)
+            rows = slice(task.row, task.row + task.n_rows)
+            yield functools.partial(self._score, task, draw._replace(rows=rows))
+
+    def run_task(self, task: Task) -> Table:
+        """What :meth:`run` finds on the rows of one task."""
+        draw = self._draw(task, task.block, task.n_rows)
+        return self._score(task, draw._replace(rows=slice(task.row, task.row + task.n_rows)))
+
+    def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
+        """The same as loops of the compiled program: tasks of one shape share one loop."""
+        xp = namespace(self.x.points)
+        shapes: dict[tuple[int, ...], list[int]] = {}
+        for k, task in enumerate(tasks):
+            shapes.setdefault((*task[1:4], task.n_rows), []).append(k)
+        parts: list[Array] = []
+        totals: tuple[Array, ...] = ()
+        for members in shapes.values():
+
+            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Table:
+                whole = task.n_rows == task.drawn_rows
+                rows = slice(0, task.n_rows) if whole else xp.arange(task.n_rows) + row[0]
+                return self._score(task, self._draw(task, block[0], chunk)._replace(rows=rows))
+
+            blocks = xp.asarray([tasks[k].block for k in members], dtype=xp.int32)
+            rows = xp.asarray([tasks[k].row for k in members], dtype=xp.int32)
+            table, extra = map_sum(step, (blocks, rows), 1, traced=True)
+            parts.append(table)
+            totals = add_totals(totals, extra)
+        if len(parts) == 1:
+            return parts[0], totals
+        starts = np.cumsum([0, *(t.n_rows for t in tasks)])
+        found = np.concatenate([np.arange(starts[k], starts[k + 1]) for ks in shapes.values() for k in ks])
+        return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
+
+    def _draw(self, task: Task, block: Any, chunk: int) -> Draw:
+        """The blocks of a task, from `block` on, and as many others where the score asks for them."""
+        request, dim = self.request, self.x.dim
+
+        def draw(sampler: Sampler, purpose: int) -> Directions:
+            size = (task.n_blocks, task.block_rows, dim, request.score.directions_dtype(self.x))
+            return draw_lines(Blocks(sampler, self.stream, block, *size, purpose), request.steady)
+
+        # Given directions know no others like them.
+        other = IID() if isinstance(request.sampler, Given) else request.sampler
+        return Draw(
+            directions=draw(request.sampler, DIRECTIONS),
+            n_rows=task.drawn_rows,
+            block_rows=task.block_rows,
+            rows=slice(0, task.drawn_rows),
+            is_basis=request.sampler.is_basis(request.layout.longest_block, dim),
+            partner=draw(other, PRICES) if request.score.needs_partner else None,
+            chunk_rows=chunk,
+        )
+
+    def _score(self, task: Task, draw: Draw) -> Table:
+        request = self.request
+        table, totals, _ = self._evaluate(draw)
+        xp = namespace(table)
+        if request.control is not None:
+            controls = request.control.evaluate(self.x, self.y, request.p, draw.directions, draw.rows)
+            table = xp.stack([table, xp.astype(controls, table.dtype)], axis=-1)
+        weights = request.sampler.weights(task.block_rows, self.x.dim)
+        if weights is None:
+            return table, totals
+        everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=table.dtype, device=device(table))
+        own = take_rows(everyone, draw.rows)
+        weighted = xp.reshape(own, (-1, *(1,) * (table.ndim - 1))) * table
+        # Where totals are wanted, there is one row.
+        return weighted, tuple(xp.astype(own[0], total.dtype) * total for total in totals)
+
+    def _evaluate(self, draw: Draw) -> Scored:
+        score = functools.partial(self.request.score.evaluate, self.x, self.y, self.request.p)
+        scored = score(draw, self.wanted)
+        if not any(self.wanted[2:]):
+            return scored
+        # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
+        only_weights = (False, False, *self.wanted[2:])
+        other = score(draw._replace(other_side=True), only_weights)
+        n_points = sum(self.wanted[:2])
+        sides = zip(scored.gradients[n_points:], other.gradients, strict=True)
+        halves = tuple((a + b) / 2 for a, b in sides)
+        return scored._replace(gradients=(*scored.gradients[:n_points], *halves))
+
+    @functools.cached_property
+    def _share(self) -> tuple[int, int]:
+        """As many workers as have room for a row each, and the rows that each of them may hold."""
+        request, x, y = self.request, self.x, self.y
+        per_row = request.score.row_bytes(x, y, request.p, self.wanted)
+        if request.score.breaks_ties and x.weights is None and y.weights is None and not couples_ranks(x, y):
+            # Ranks of both and their masses lie beside the pairs.
+            per_row *= 2
+        per_row += request.sampler.row_bytes(x.dim)
+        workers, rows = share_memory(
+            request.memory, per_row, request.workers if library(x.points) == "numpy" else 1
+        )
+        if is_readable(x.points):
+            # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
+            rows = min(rows, max(4, _HOST_BYTES // per_row))
+        return workers, rows
+
+    def _chunk_rows(self, rows: int) -> int:
+        """How many of these rows a pass may hold, from what a row is said to need."""
+        workers, limit = self._share
+        batch = math.prod(shared_batch(self.x, self.y))
+        if workers == 1 or rows * (self.x.n + self.y.n) * batch <= _WORTH_SHARING:
+            return limit
+        # As many pieces for every worker, of the same size: nobody waits for a straggler.
+        pieces = -(-rows // (limit * workers)) * workers
+        return -(-rows // pieces)
+
+
+def draw_lines(blocks: Blocks, steady: bool) -> Directions:
+    """Draw blocks of directions; if `steady`, such as project a point alike wherever it stands."""
+    drawn: Directions = draw_blocks(blocks)
+    return SteadyDirections(drawn.theta) if steady and isinstance(drawn, DenseDirections) else drawn
+
+
+def cut_units(
+    layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True
+) -> Iterator[Task]:
+    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits.
+
+    A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.
+    """
+    sizes, changes, last_unit = layout.block_rows, layout.size_changes, layout.n_units
+    u = first_unit
+    while u < stop_unit:
+        block = u * layout.unit_blocks
+        size = int(sizes[block])
+        count = 1
+        if layout.unit_blocks == 1:
+            change = changes[bisect.bisect_right(changes, block)]
+            at_once = max(1, chunk // size)
+            count = min(at_once, stop_unit - u, change - u)
+            if extends and u + count == change < stop_unit and count < at_once:
+                unused = size - int(sizes[change])
+                # Whole blocks are drawn: a short one goes with the others where little of it goes unused.
+                count += 0 <= unused * _WORTH_PADDING <= count * size
+        rows = layout.rows_between(u, u + count)
+        stop = layout.n_blocks if u + count == last_unit else block + count * layout.unit_blocks
+        # Parts of a pass are of one size, or nearly: 32 + 32 rows, not 63 + 1.
+        part = -(-rows // -(-rows // chunk))
+        for row in range(0, rows, part):
+            yield Task(block, stop - block, size, rows, row, min(part, rows - row))
+        u += count
+
+
+def cut_share(tasks: Iterable[Task], first: int, stop: int) -> Iterator[Task]:
+    """The parts of tasks, which follow each other, that lie in rows `first .. stop` of all they go through.
+
+    Examples
+    --------
+    >>> [(task.row, task.n_rows) for task in cut_share([Task(0, 1, 8, 8, 0, 4), Task(0, 1, 8, 8, 4, 4)], 3, 6)]
+    [(3, 1), (4, 2)]
+    """
+    place = 0
+    for task in tasks:
+        start, end = max(first, place), min(stop, place + task.n_rows)
+        if start < end:
+            yield task._replace(row=task.row + start - place, n_rows=end - start)
+        place += task.n_rows

@@ -1,0 +1,148 @@
+"""The one description of what is to be estimated, made by the distances and by the losses alike."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from orthoslice.backend.arrays import is_bridged, library, wants_gradients
+from orthoslice.check.options import check_sampler
+from orthoslice.clouds.cloud import Cloud, shared_batch
+from orthoslice.costs.scores import Score
+from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
+from orthoslice.directions.auto import Kind
+from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.directions.control_rules import is_fitted, is_worthwhile
+from orthoslice.directions.given import GIVEN_LATER
+from orthoslice.directions.layout import Layout, layout_of
+from orthoslice.estimates.control import Control, Gaussian
+
+DEFAULT_CAP = 100_000
+"""Most directions of an adaptive run that was given no count."""
+
+# Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
+# are not kept alive for that.
+_KEPT_PLANS = OWN - {Given, Stratified}
+
+
+# Independent directions are what others are compared with; of given ones no independent blocks are known.
+_NEVER_CONTROLLED = {IID, Given, Stratified}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be estimated, checked and complete but for the clouds."""
+
+    name: str
+    score: Score
+    p: float
+    sampler: Sampler
+    layout: Layout
+    memory: int
+    workers: int
+    rtol: float | None
+    atol: float | None
+    """In the units of the clouds as they are handed to :func:`estimate`."""
+    progress: bool
+    control: Control | None
+    fit: bool
+    """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
+    steady: bool = False
+    """Whether projections of a point shall not depend on its place."""
+    share: tuple[int, int] | None = None
+    """Which rows of the directions are scored, from the first up to the other: all, or those of a worker."""
+
+    @property
+    def adaptive(self) -> bool:
+        return self.rtol is not None or self.atol is not None
+
+    @property
+    def looks(self) -> list[int]:
+        """After how many units to look whether the tolerance is met; the last is the cap."""
+        n = self.layout.n_units
+        if not self.adaptive:
+            return [n]
+        looks, units = [], DEFAULT_BLOCKS
+        while units < n:
+            looks.append(units)
+            units *= 2
+        return [*looks, n]
+
+
+def plan_layout(
+    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
+) -> tuple[Sampler, Layout]:
+    """Settle how many directions there are and how they are grouped."""
+    if isinstance(sampler, Given) and sampler.theta is not None and not adaptive:
+        # How many they are is all that a plan has to know.
+        count = sampler.with_default_size(dim)[1] if n_directions is None else n_directions
+        return sampler, _plan_layout(GIVEN_LATER, count, dim, score, p, adaptive)[1]
+    settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
+    return settle(sampler, n_directions, dim, score, p, adaptive)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan_layout(
+    sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
+) -> tuple[Sampler, Layout]:
+    if isinstance(sampler, Auto) and score.is_pooled:
+        sampler = Orthogonal()
+    elif isinstance(sampler, Auto):
+        kind: Kind = "projected" if score.breaks_ties else "sliced"
+        sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
+    if adaptive and not isinstance(sampler, Given):
+        n_directions = DEFAULT_CAP if n_directions is None else n_directions
+        sampler = sampler.for_tolerance(dim, n_directions)
+    if n_directions is None:
+        sampler, n_directions = sampler.with_default_size(dim)
+    runs, is_stepped = check_sampler(sampler, n_directions, dim), score.breaks_ties and sampler.is_circle
+    layout = layout_of(runs, is_stepped=is_stepped)
+    rows = layout.longest_block
+    unit = score.blocks_per_unit(layout.n_blocks, rows, sampler.is_basis(rows, dim), p)
+    if unit > 1:
+        layout = layout_of(runs, unit, is_stepped)
+        if sampler.weights(rows, dim) is not None or not (len(layout.runs) == 1 or sampler.extends):
+            raise ValueError(
+                f"Directions can price each other only in blocks of one size, without weights; {n_directions} "
+                f'directions of {sampler!r} are not. Use `cost="exact"`.'
+            )
+    if adaptive and layout.n_units == 1:
+        raise ValueError(
+            "`rtol` and `atol` need an error bar, so two or more independent blocks of directions; "
+            f"{n_directions} directions of {sampler!r} are one."
+        )
+    return sampler, layout
+
+
+def plan_control(
+    control: Control | Literal["auto"] | None,
+    x: Cloud,
+    y: Cloud,
+    p: float,
+    score: Score,
+    sampler: Sampler,
+    layout: Layout,
+) -> Control | None:
+    """The control variate to use: what was asked for, where it can do something, or the library's choice.
+
+    By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
+    torch's) nobody wants the gradient of. The choice must not depend on how many directions there are, beyond
+    the few that every run at a tolerance starts with: what such a run came to can then be repeated.
+    """
+    if control is None or not is_fitted(layout):
+        return None
+    if (isinstance(control, Gaussian) or control == "auto") and (score.breaks_ties or x.dim == 1):
+        return None
+    if control != "auto":
+        return control
+    kind, n_points = library(x.points), (x.n + y.n) * math.prod(shared_batch(x, y))
+    if (
+        type(sampler) in _NEVER_CONTROLLED
+        or not is_worthwhile(x.dim, p, layout, n_points)
+        or not (kind == "numpy" or is_bridged(x.points))
+        or (kind == "torch" and any(wants_gradients(x.points, y.points, x.weights, y.weights)))
+    ):
+        return None
+    return Gaussian()

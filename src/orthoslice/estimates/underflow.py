@@ -1,0 +1,39 @@
+"""Powers so high that the costs of clouds that differ vanish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.arrays import Array, DType
+from orthoslice.clouds.canonical import canonical_order
+from orthoslice.clouds.cloud import Cloud
+
+
+def check_underflow(p: float, dtype: DType, scores: Array, differ: Callable[[], bool]) -> None:
+    """Refuse powers so high that costs of points that differ vanish in their floating type."""
+    info = np.finfo(dtype)
+    tiny, eps = float(info.smallest_normal), float(info.eps)
+    if not is_high_power(p, info) or float(scores.mean(axis=0).min()) > tiny / eps or not differ():
+        return
+    raise OverflowError(
+        f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {dtype}. "
+        "Pass float64 if that is not what it is, or a smaller `p`."
+    )
+
+
+def have_other_points(x: Cloud, y: Cloud) -> bool:
+    """Whether the points of single clouds differ, in whatever order they are."""
+    if x.n != y.n:
+        return True
+    orders = [canonical_order(c.points, None) for c in (x, y)]
+    columns = ([c.points[order, k] for c, order in zip((x, y), orders, strict=True)] for k in range(x.dim))
+    return not all(np.array_equal(*column) for column in columns)
+
+
+def is_high_power(p: float, info: Any) -> bool:
+    """Whether the p-th power of a relative rounding error leaves the range of a floating type."""
+    return bool(p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal)))

@@ -1,0 +1,230 @@
+"""`osl.compare`: what its parts say, which rows they are about, and its words."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import orthoslice as osl
+from orthoslice.applications.compare.compare import plan_comparison
+from orthoslice.applications.compare.words import number, tell
+from orthoslice.backend.stopping import stop_asked, stoppable
+
+DRAW = np.random.default_rng(0)
+X, Y = DRAW.normal(size=(300, 4)), DRAW.normal(size=(200, 4)) + np.array([1, 0, 0, 0])
+
+
+def test_parts_are_those_of_the_functions():
+    found = osl.compare(X, Y, rng=7)
+    assert found.sliced.distance == osl.sliced_wasserstein(X, Y, rng=7).distance
+    assert found.projected.distance == osl.projected_wasserstein(X, Y, rng=7).distance
+    bounds = osl.wasserstein_bounds(X, Y, rng=7)
+    assert (found.bounds.lower, found.bounds.upper) == (bounds.lower, bounds.upper)
+    test = osl.two_sample_test(X, Y, rng=7)
+    assert (found.test.statistic, found.test.pvalue) == (test.statistic, test.pvalue)
+    assert found.explanation.features == osl.explain(X, Y, rng=7).features
+    assert found.seed == 7
+    assert not found.is_sampled
+    other = osl.compare(X, Y, 3, rng=7)
+    assert (other.sliced.p, other.bounds.p, other.test.p) == (3, 3, 3)
+
+
+def test_it_can_be_repeated_without_a_seed():
+    first = osl.compare(X, Y, n_permutations=19)
+    again = osl.compare(X, Y, n_permutations=19, rng=first.seed)
+    assert first.sliced.distance == again.sliced.distance
+    assert first.shuffled_move == again.shuffled_move
+
+
+def test_shuffled_rows_are_nearer_than_those_that_differ():
+    """As far as chance puts samples of these sizes: the distance of two samples of one law."""
+    found = osl.compare(X, Y + 3, rng=0)
+    assert found.shuffled_move < found.bounds.lower / 2
+    same = osl.compare(X[:150], X[150:], rng=0)
+    assert same.bounds.upper == pytest.approx(same.shuffled_move, rel=0.2)
+
+
+def test_the_typical_gap():
+    found = osl.compare(X, Y, rng=0)
+    gaps = np.linalg.norm(X[:, None] - X, axis=-1)[np.triu_indices(300, 1)]
+    assert found.typical_gap == pytest.approx(np.median(gaps), rel=0.1)
+    weights = np.zeros(300)
+    weights[:2] = 0.5
+    two = osl.compare(X, Y, x_weights=weights, rng=0)
+    assert two.typical_gap == pytest.approx(np.linalg.norm(X[0] - X[1]))
+
+
+def test_large_tables_are_sampled_but_for_the_sliced_distance():
+    found = osl.compare(X, Y, max_rows=250, rng=0)
+    assert (len(found.sample_x), len(found.sample_y)) == (250, 200)
+    assert found.is_sampled
+    assert found.sliced.distance == osl.sliced_wasserstein(X, Y, rng=0).distance
+    rows = {row.tobytes() for row in X}
+    assert len({row.tobytes() for row in found.sample_x} & rows) == 250
+    assert "about 250 and 200 rows chosen at random" in repr(found)
+    assert "chosen at random" not in repr(osl.compare(X, Y, rng=0))
+    # So many bytes hold no more rows of four columns.
+    assert len(osl.compare(X, Y, memory=64_000, n_permutations=19, rng=0).sample_x) == 17
+
+
+def test_samples_of_weighted_rows_keep_their_weights():
+    weights = DRAW.random(300)
+    found = osl.compare(X, Y, x_weights=weights / weights.sum(), max_rows=100, rng=0)
+    assert found.sample_x_weights.sum() == pytest.approx(1)
+    place = {row.tobytes(): k for k, row in enumerate(X)}
+    kept = weights[[place[row.tobytes()] for row in found.sample_x]]
+    np.testing.assert_allclose(found.sample_x_weights, kept / kept.sum())
+    assert found.test is None
+    assert found.shuffled_move is None
+    assert "rows with weights" in repr(found)
+    with pytest.raises(ValueError, match="Weights must not vanish on 2 rows chosen at random"):
+        osl.compare(X, Y, x_weights=np.eye(300)[0], max_rows=2, rng=0)
+
+
+def test_maps_are_read_where_they_are(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = osl.compare(mapped, Y, max_rows=100, rng=0)
+    assert found.x is mapped
+    assert not isinstance(found.sample_x, np.memmap)
+    assert found.sliced.distance == pytest.approx(
+        float(osl.sliced_wasserstein(X, Y, rng=0).distance), rel=1e-12
+    )
+
+
+def test_names():
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    found = osl.compare(frame, pd.DataFrame(Y, columns=list("abcd"))[list("dcba")], names=("old", "new"), rng=0)
+    assert found.features == ("a", "b", "c", "d")
+    assert found.names == ("old", "new")
+    assert found.explanation.features[0].name == "a"
+    text = repr(found)
+    assert "old (300 rows) and new (200 rows), 4 columns" in text
+    assert "higher in new: mean" in text
+    with pytest.raises(ValueError, match="must be None beside a data frame"):
+        osl.compare(frame, frame, features=list("abcd"))
+    with pytest.raises(ValueError, match="one name a feature, 4; got 3"):
+        osl.compare(X, Y, features=list("abc"))
+    with pytest.raises(ValueError, match="single clouds"):
+        osl.compare(np.zeros((2, 3, 4)), Y)
+
+
+@pytest.mark.parametrize(
+    ("y", "answer"),
+    [(X[::-1], "No difference was found."), (Y, "Yes."), (X + 1e-3, "No difference was found.")],
+)
+def test_the_answer_follows_the_test(y, answer):
+    found = osl.compare(X, y, rng=0)
+    sections = {question: short for question, short, _ in tell(found)}
+    assert sections["Are they different?"] == answer
+
+
+def test_equal_tables():
+    found = osl.compare(X, X, rng=0)
+    sections = {question: short for question, short, _ in tell(found)}
+    assert sections["In which columns do they differ?"] == "In none: both hold the same rows."
+    assert found.bounds.upper == 0
+
+
+def test_columns_that_do_not_show_are_not_named():
+    """Unless none of them shows: of many columns each may have a small part."""
+    one = tell(osl.compare(X * [1, 1, 1, 1e-6], Y * [1, 1, 1, 1e-6], rng=0))
+    assert not any("x3" in line for section in one for line in section.lines)
+    wide = np.random.default_rng(0).normal(size=(20, 300))
+    many = {question: lines for question, _, lines in tell(osl.compare(wide[:, :], wide + 1, rng=0))}
+    assert sum("higher in y" in line for line in many["In which columns do they differ?"]) == 5
+
+
+def test_words_hold_no_exponents_and_no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = repr(osl.compare(X * 1000, Y * 1000, rng=0))
+        # Nearly equal clouds: the interval is not to be trusted, which is said and not warned of.
+        near = repr(osl.compare(X[:5], X[:5] + 1e-6 * DRAW.normal(size=(5, 4)), rng=0))
+    assert "e+0" not in text
+    assert "cannot be trusted" in near
+
+
+def test_numbers():
+    assert [number(v) for v in (999.7, 0.00012345, 12.0, 1e-7, -1234.5)] == [
+        "1,000",
+        "0.000123",
+        "12",
+        "1e-07",
+        "-1,230",
+    ]
+
+
+def test_stopping_is_for_the_estimate_at_hand():
+    """Outside of the block nobody is asked to stop, and a thread hears of no signal."""
+    with stoppable() as stop:
+        stop.asked = True
+        assert stop_asked()
+        est = osl.sliced_wasserstein(
+            X, Y, n_directions=10_000, directions="iid", rng=0, workers=1, memory=50_000
+        )
+    assert not stop_asked()
+    assert est.n_directions < 10_000
+    whole = osl.sliced_wasserstein(X, Y, n_directions=10_000, directions="iid", rng=0)
+    np.testing.assert_allclose(est.scores, whole.scores[: est.n_directions], rtol=1e-12)
+    heard = []
+
+    def work():
+        with stoppable():
+            heard.append(stop_asked())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert heard == [False]
+
+
+def test_a_stopped_estimate_has_whole_blocks():
+    with stoppable() as stop:
+        stop.asked = True
+        est = osl.sliced_wasserstein(
+            X,
+            Y,
+            n_directions=4000,
+            directions="orthogonal",
+            control="gaussian",
+            rng=0,
+            workers=1,
+            memory=50_000,
+        )
+    assert est.n_directions % 4 == 0
+    assert est.n_blocks == est.n_directions // 4
+    # Nothing to show before the first block is done.
+    with stoppable() as stop:
+        stop.asked = True
+        with pytest.raises(KeyboardInterrupt):
+            osl.sliced_wasserstein(X, Y, n_directions=4000, directions="sobol", rng=0, workers=1, memory=20_000)
+
+
+def test_gradients_are_of_all_directions():
+    with stoppable() as stop:
+        stop.asked = True
+        value, gradient = osl.value_and_grad(X, Y, n_directions=4000, rng=0)
+    expected = osl.value_and_grad(X, Y, n_directions=4000, rng=0)
+    assert value == expected[0]
+    np.testing.assert_array_equal(gradient, expected[1])
+
+
+def test_wide_clouds_take_no_square_of_their_columns():
+    """A matrix (dim, dim) would take 128 MB here, and so would 4,096 points."""
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 4000))
+    plan = plan_comparison(x, y, rng=0, memory="16MB", workers=1, n_directions=16)
+    found = {"sliced": plan.work_out("sliced")}
+    tracemalloc.start()
+    try:
+        found["bounds"] = plan.work_out("bounds")
+        assert plan.finish(found).sliced.trusted in (True, False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 80 * 10**6

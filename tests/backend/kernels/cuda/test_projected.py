@@ -1,0 +1,97 @@
+"""The projected loss by CUDA kernels, against pairs that are found and priced in float64 by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import assert_rounded, unit_rows
+
+from orthoslice.backend.kernels.cuda.projected import ProjectedStep
+
+torch = pytest.importorskip("torch")
+
+SIZES = [(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40)]
+WANTED = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def plain(x, y, theta, p):
+    """The mean cost and both gradients; points that tie on a line are matched by their coordinates."""
+    x_order, y_order = (np.lexsort(cloud.T[::-1]) for cloud in (x, y))
+    value, gradients = 0.0, [np.zeros_like(x), np.zeros_like(y)]
+    for row in theta:
+        i = x_order[np.argsort(x[x_order] @ row, kind="stable")]
+        j = y_order[np.argsort(y[y_order] @ row, kind="stable")]
+        gap = x[i] - y[j]
+        length = np.linalg.norm(gap, axis=1)
+        value += np.sum(length**p) / (len(x) * len(theta))
+        strength = p * np.where(length > 0, length, 1) ** (p - 2) * (length > 0) / (len(x) * len(theta))
+        gradients[0][i] += strength[:, None] * gap
+        gradients[1][j] -= strength[:, None] * gap
+    return value, gradients
+
+
+def clouds(rng, n, dim, slices, device):
+    """Multiples of 1/8 are projected exactly on directions of such, so rounding changes no order; many tie."""
+    tables = [rng.integers(-16, 17, size=(rows, dim)) / 8 for rows in (n, n, slices)]
+    return tables, [torch.tensor(t, dtype=torch.float32, device=device) for t in tables]
+
+
+def assert_step(found, expected, wanted, dim):
+    value, gradients = expected
+    assert_rounded(found[0], torch.tensor(value), np.float32, dim)
+    parts = [g for g, want in zip(gradients, wanted, strict=True) if want]
+    if parts:
+        assert_rounded(found[1], torch.tensor(np.concatenate(parts)), np.float32, dim)
+    else:
+        assert found[1] is None
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("p", [1, 2, 1.5])
+@pytest.mark.parametrize(("n", "dim", "slices"), SIZES)
+def test_steps(rng, n, dim, slices, p, cuda_device):
+    """Repeated with other data; equal points of both clouds are among them."""
+    run = None
+    for step, wanted in enumerate(WANTED if n <= 63 else WANTED[::3]):
+        tables, tensors = clouds(rng, n, dim, slices, cuda_device)
+        tables[1][: n // 2], tensors[1][: n // 2] = tables[0][: n // 2], tensors[0][: n // 2]
+        run = run or ProjectedStep(tensors[0].get_device(), n, dim, slices, p)
+        count = torch.tensor(step, device=cuda_device)
+        found = run(*tensors, None, count, wanted)
+        assert count.item() == step + 1
+        assert_step(found, plain(*tables, p), wanted, dim)
+
+
+def test_strided_clouds(rng, cuda_device):
+    tables, (x, y, theta) = clouds(rng, 20, 5, 6, cuda_device)
+    run = ProjectedStep(x.get_device(), 20, 5, 6, 2)
+    x, y, theta = x.T.contiguous().T, y.repeat(1, 2)[:, :5], theta.repeat_interleave(2, 0)[::2]
+    assert_step(run(x, y, theta, None, None, (True, True)), plain(*tables, 2), (True, True), 5)
+
+
+def test_nan_of_points_and_of_directions(rng, cuda_device):
+    _, (x, y, theta) = clouds(rng, 20, 5, 6, cuda_device)
+    run = ProjectedStep(x.get_device(), 20, 5, 6, 2)
+    spoil = torch.tensor(0.0, device=cuda_device)
+    assert run(x, y, theta, spoil, None, (False, False))[0].isfinite()
+    for value in run(x, y, theta, spoil + np.nan, None, (True, True)):
+        assert value.isnan().all()
+    x[3, 1] = np.nan
+    assert run(x, y, theta, None, None, (False, False))[0].isnan()
+
+
+@pytest.mark.parametrize("dim", [5, 33])
+def test_clouds_far_from_the_origin(rng, dim, cuda_device):
+    """Points are matched as float64 matches them, and the order of rows changes nothing."""
+    n, slices = 63, 5
+    far = 1e4 * (np.arange(dim) % 2)
+    x, y = (
+        torch.tensor(rng.normal(size=(n, dim)) + far, dtype=torch.float32, device=cuda_device) for _ in "xy"
+    )
+    theta = torch.tensor(unit_rows(rng, slices, dim), dtype=torch.float32, device=cuda_device)
+    run = ProjectedStep(x.get_device(), n, dim, slices, 2)
+    found = run(x, y, theta, None, None, (True, True))
+    expected = plain(*(a.double().cpu().numpy() for a in (x, y, theta)), 2)
+    assert_step(found, expected, (True, True), dim)
+    shuffled = x[torch.tensor(rng.permutation(n), device=cuda_device)]
+    assert torch.equal(run(shuffled, y, theta, None, None, (False, False))[0], found[0])
