@@ -308,7 +308,7 @@ def test_the_cache_sees_edits_of_what_a_kernel_calls(tmp_path: Path) -> None:
     shutil.copytree(
         Path(osl.__file__).parent, tmp_path / "orthoslice", ignore=shutil.ignore_patterns("__pycache__")
     )
-    kernels_there = tmp_path / "orthoslice" / "kernels" / "numba"
+    kernels_there = tmp_path / "orthoslice" / "backend" / "kernels" / "numba"
     (kernels_there / "caller.py").write_text(CALLER)
     code = (
         "from orthoslice.backend.kernels.numba.caller import outer\n"
