@@ -102,6 +102,13 @@ def test_the_first_direction_beats_all_starts(p, rng):
     assert max(gains) > 0.01  # the ascent is no idle walk
 
 
+def test_a_slope_may_point_to_the_opposite_direction(rng):
+    """As rounding has it where clouds are equal: halfway there no direction is left."""
+    x = ReadyCloud(rng.normal(size=(20, 3)))
+    start = ascent.Found(np.array([0.0, 0.6, 0.8]), 0.0)
+    assert ascent._better(ascent.Landscape(x, x, 1.0, 10**8), start, -start.theta, np.zeros((0, 3))) is None
+
+
 def test_climbing_never_goes_down(rng):
     x, y = (ReadyCloud(c) for c in samples(rng, 30, 30, 6))
     land = ascent.Landscape(x, y, 1.0, 10**8)

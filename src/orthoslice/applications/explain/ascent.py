@@ -138,10 +138,11 @@ def climb(land: Landscape, start: Table, basis: Table, most_steps: int) -> Found
 def _better(land: Landscape, best: Found, towards: Table, basis: Table) -> Found | None:
     step = 1.0
     while step >= _SHORTEST_STEP:
-        theta = _freed(((1 - step) * best.theta + step * towards)[None], basis)[0]
-        score = float(land.scores(theta[None])[0])
-        if score > best.score:
-            return Found(theta, score)
+        # Halfway to the opposite direction nothing is left.
+        for theta in _freed(((1 - step) * best.theta + step * towards)[None], basis):
+            score = float(land.scores(theta[None])[0])
+            if score > best.score:
+                return Found(theta, score)
         step /= 2
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,12 @@ def test_rough_order(law: Law, dtype: type, n: int, rng: np.random.Generator) ->
         for bounds in (lows, highs):
             np.testing.assert_array_equal(np.searchsorted(row, bounds), np.searchsorted(np.sort(row), bounds))
         assert (np.searchsorted(row, lows) < np.searchsorted(row, highs)).all()
+
+
+def test_rows_without_points_in_a_new_thread() -> None:
+    """The first that a thread orders may be empty: it has no memory from earlier rows then."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(order_roughly, np.zeros((1, 0))).exception() is None
 
 
 @law

@@ -173,9 +173,10 @@ def _spare_row(n_bytes: int) -> Any:
     """Memory to work in until the next call of this thread."""
     if n_bytes > _KEPT_BYTES:
         return np.empty(n_bytes, dtype=np.uint8)
-    if len(getattr(_kept, "row", ())) < n_bytes:
-        _kept.row = np.empty(n_bytes, dtype=np.uint8)
-    return _kept.row[:n_bytes]
+    row = getattr(_kept, "row", None)
+    if row is None or len(row) < n_bytes:
+        row = _kept.row = np.empty(n_bytes, dtype=np.uint8)
+    return row[:n_bytes]
 
 
 def _cuts(pieces: list[Any]) -> Any:
