@@ -24,8 +24,8 @@ from orthoslice.estimates.population import FEWEST_POINTS, NEAR
 from orthoslice.estimates.request import plan_layout
 from orthoslice.estimates.result import Estimate, UntrustedWarning, root
 
-# The index of the tail above which intervals were found to cover too rarely. Values that vary without bound
-# have 1/2. Of 60 normal points 1% have .38, of 400 exponential ones .32, of 400 with Student's t(2) half .52.
+# The tail index above which intervals were found to cover too rarely. From 1/2 on the variance is infinite. Of
+# samples of 60 normal points 1% exceed .38, of 400 exponential points .32; of 400 t(2) points half exceed .52.
 _HEAVY_TAIL = 0.4
 
 _HEAVY = (
@@ -83,8 +83,8 @@ class BootstrapResult:
     @property
     def _is_near(self) -> bool:
         """Whether both samples may be of one law: the rule of `NEAR` in `orthoslice.estimates.population`."""
-        # Squared distances of samples exceed those of their laws by an amount that doubles for halves, also
-        # near the null, where powers other than 2 do not.
+        # Halving samples doubles the bias of the squared distance, even near the null, where it does not
+        # double that of other powers: `growth` is the bias of SW_p^2 over SW_p^2.
         if self._whole == 0:
             return True
         growth = (1 + self.bias / self._whole) ** (2 / self.estimate.p) - 1
@@ -94,8 +94,8 @@ class BootstrapResult:
     def trusted(self) -> bool:
         """Whether the interval can be trusted.
 
-        It cannot where there is none, where that over directions cannot, and where few far points carry much of
-        the distance: halves of a sample do not show what the tail of its law may hold.
+        It cannot where there is no interval, where the interval over directions cannot be trusted, and where
+        few far points carry much of the distance: halves of a sample do not show the tail of its law.
         """
         return not self._is_near and self._tail <= _HEAVY_TAIL and self.estimate.trusted is True
 
@@ -131,8 +131,8 @@ class BootstrapResult:
         lowest, highest = np.quantile(self.distribution, [tail, 1 - tail])
         middle = float(np.mean(self.distribution))
         centre = self.value - self.bias if debias else self.value
-        # By how much a half may be above the middle of all halves, a sample may be above its law. Errors of
-        # data and directions are independent: arms add up like the sides of a right angle.
+        # A sample exceeds its law as a half exceeds the mean of all halves. Errors of data and directions are
+        # independent, so the squares of their arms add up.
         down = math.hypot(self.value - float(over_directions[0]), float(highest) - middle)
         up = math.hypot(float(over_directions[1]) - self.value, middle - float(lowest))
         return max(centre - down, 0.0), centre + up
@@ -175,8 +175,8 @@ def bootstrap(
     many points have twice the bias, with the same shift. Nothing has to be rescaled. All resamples share the
     directions, and the pooled points are projected and sorted once a direction.
 
-    For p > 1 :meth:`Estimate.population_interval` takes a fraction of the time. This is for p = 1, where it has
-    no answer, and to check it.
+    For p > 1 :meth:`Estimate.population_interval` takes a fraction of the time. `bootstrap` is for p = 1, where
+    that method has no answer, and to check it.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def bootstrap(
 def _tail_index(points: Table) -> float:
     """Hill's estimate of the index of a tail, from the points `(n, dim)` farthest from the medians."""
     away = points - np.median(points, axis=0)
-    # The index knows no units, and squares of large ones would overflow.
+    # The index does not depend on units, and squares of large numbers would overflow.
     lengths = np.sort(np.linalg.norm(away / max(np.abs(away).max(), np.finfo(away.dtype).tiny), axis=1))[::-1]
     count = max(8, math.isqrt(len(points)))
     far, next_one = lengths[:count], lengths[count]

@@ -81,7 +81,7 @@ def wasserstein_bounds(
     x, y, p, x_weights, y_weights, directions, n_directions, rng, workers, progress
         As in :func:`sliced_wasserstein`, for single clouds `(n, dim)`.
     memory
-        As in :func:`match`, of which it takes as much: (n + m) (16 dim + 160) bytes at least, or
+        As in :func:`match`, which needs the most: (n + m) (16 dim + 160) bytes at least, or
         (n + m) (16 dim + 1800) with weights or unequal sizes.
 
     Returns
@@ -126,17 +126,17 @@ def wasserstein_bounds(
 
 
 def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[Sampler, int | None, RNG]:
-    """Directions of which lengths and angles are known, and the rows of a block where they are given.
+    """The sampler to use, the rows of a block if its directions are given as an array, and the seed.
 
-    Sets of more than a basis, and those of samplers that are not our own, are drawn first: how far rows of a
-    block agree is computed then, and nothing need be assumed of it.
+    Replicated sets, and those of samplers that are not our own, are drawn first: the largest singular value of
+    a block is then computed, and nothing need be assumed of it.
     """
     if dim == 1:
         return Given(theta=np.ones((1, 1))), 1, rng
     if isinstance(sampler, Given):
         return Given(theta=_unit(to_numpy(sampler.theta))), int(sampler.theta.shape[0]), rng
     if isinstance(sampler, Auto):
-        return Orthogonal(), None, rng  # bases say the most
+        return Orthogonal(), None, rng  # bases give the tightest bounds
     if type(sampler) in OWN and not isinstance(sampler, Replicated):
         return sampler, None, rng
     sampler, count = sampler.with_default_size(dim) if count is None else (sampler, count)
@@ -152,15 +152,15 @@ def _unit(theta: Any) -> FloatArray:
 
 
 def _moved_mass(cloud: Cloud, name: str, given: Any) -> float:
-    """How much mass rounding of the weights may have moved: for a start to their sum, then to integers."""
+    """The most mass that rounding of weights may have moved: when divided by their sum, and as integers."""
     if cloud.weights is None:
         return 0.0
     off = 0.0
-    # Both orders in which masses are made.
+    # Masses are made in both orders, that of the rows and the canonical one.
     for ordered in (cloud, in_canonical_order(cloud)):
         mass, units = integer_masses(ordered), 2.0**62 * np.asarray(ordered.weights)
         whole = np.floor(units)
-        # Integers, and what is left of numbers below 2**53: neither difference is rounded.
+        # Neither difference is rounded: one is of integers, the other is the fractional part of a float.
         off += math.fsum(np.abs((mass - whole.astype(np.int64)) - (units - whole)))
     if off == 0 and np.array_equal(on_host(name, as_array(name, given)), cloud.weights):
         return 0.0
@@ -168,12 +168,12 @@ def _moved_mass(cloud: Cloud, name: str, given: Any) -> float:
 
 
 def _shifted(moved: float, diameter: float, p: float) -> float:
-    """How far W_p moves, at most, with so much mass."""
+    """How far W_p changes, at most, if a mass `moved` moves by `diameter`, rounded up."""
     return 1.001 * diameter * moved ** (1 / p) if moved else 0.0
 
 
 def _size(x: Cloud, y: Cloud) -> float:
-    """No less than the largest distance of a point from the origin."""
+    """An upper bound on the distance of any point from the origin."""
     return max(largest_magnitude(c.points) for c in (x, y)) * math.sqrt(x.dim) * (1 + 4 * _EPS)
 
 
@@ -192,21 +192,21 @@ def _lower(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, moved: float)
         The mass that rounding of weights may have moved.
     """
     p, scale = sliced.p, sliced._scale
-    # As they were projected. In units of `scale` nothing overflows.
+    # The clouds as they were projected: centred, and in units of `scale`, in which nothing overflows.
     unit_x, unit_y = centred(*(c if scale == 1 else Cloud(c.points / scale, c.weights) for c in (x, y)))
     size = _size(unit_x, unit_y)
-    # Sums in pairs have an error that grows with log n only.
+    # The error of pairwise summation grows with log n only.
     roundings = 4 * (x.dim + 32 + math.log2(x.n + y.n)) * _EPS
     gap = float(np.linalg.norm(_mean(unit_x) - _mean(unit_y)))
     best = max(_by_directions(x, y, sliced, rows, size), gap * (1 - roundings) - roundings * size)
     if x.dim == 1 or best < 1e6 * roundings * size:
-        # What rounds projections matters here, and those on the axes are not rounded.
+        # The rounding of projections matters here, and projections on the axes are not rounded.
         best = max(best, _by_axes(x, y, p) / scale * (1 - _EPS) - _TINY)
     return max(0.0, _down(scale * (best - _shifted(moved, 2 * size, p)) * (1 - _EPS)))
 
 
 def _mean(cloud: Cloud) -> Any:
-    # Along the last axis NumPy adds in pairs.
+    # Contiguous columns: NumPy sums pairwise along the last axis only.
     columns = (np.ascontiguousarray(column) for column in cloud.points.T)
     return np.array([c.mean() if cloud.weights is None else (c * cloud.weights).sum() for c in columns])
 
@@ -221,7 +221,7 @@ def _by_directions(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, size:
     ambient = sampler.ambient_dim(dim)
     # Rows of a padded space may be shorter than 1: only their plain cost on the line is a bound.
     costs = np.asarray(sliced._scores) * mean_shortening(dim, ambient, p)
-    # Sums over pairs run in sequence.
+    # Sums over pairs are sequential: their error grows with the number of pairs.
     relative = (x.n + y.n + 64) * _EPS
     # A projection is off by some roundings of the points' size, and so is every distance on the line; so are
     # rows that are orthonormal by construction. Powers that underflow are off by the smallest number.
@@ -244,7 +244,7 @@ def _by_directions(x: Cloud, y: Cloud, sliced: Estimate, rows: int | None, size:
 
 
 def _largest_stretch(theta: FloatArray) -> float:
-    """No less than the largest singular value of unit rows `(n, dim)`."""
+    """An upper bound on the largest singular value of unit rows `(n, dim)`."""
     n, dim = theta.shape
     gram = theta @ theta.T if n <= dim else theta.T @ theta
     # Products and eigenvalues are off by some roundings of the trace, which is n.
@@ -307,9 +307,9 @@ def _cheapest(
         within: dict[str, Any] = {"memory": memory, "workers": workers, "rng": projected.seed}
         matched = match(x.points, y.points, projected.p, directions=along[None, :], **within, **weights)
     except OverflowError:
-        # Powers of these lengths do not fit: only directions, which need none, can tell couplings apart.
+        # Powers of these lengths overflow in `match`; `_cost`, which does not, priced the induced couplings.
         return best
-    # Where rounding decides, as among equal clouds, the simpler coupling is the better one.
+    # On a tie, as between equal clouds, `min` keeps the simpler coupling, the induced one.
     return min(best, (_cost(matched, projected.p), matched), key=lambda found: found[0])
 
 

@@ -71,10 +71,10 @@ def sliced_wasserstein(
     x_weights, y_weights
         Weights `(..., n)` and `(..., m)` that sum to 1; uniform when None.
     directions
-        ``"auto"`` picks what errs least to be expected, with an error bar; :class:`orthoslice.directions.Auto`
-        says what that is and why. Or ``"iid"``, ``"orthogonal"``, ``"hadamard"``, ``"equispaced"``,
-        ``"optimized"``, ``"kerdock"``, ``"sobol"``, a sampler from :mod:`orthoslice.directions`, or unit rows
-        `(slices, dim)`.
+        ``"auto"`` picks the kind with an error bar that has the least expected error:
+        :class:`orthoslice.directions.Auto` says which and why. Or ``"iid"``, ``"orthogonal"``, ``"hadamard"``,
+        ``"equispaced"``, ``"optimized"``, ``"kerdock"``, ``"sobol"``, a sampler from
+        :mod:`orthoslice.directions`, or unit rows `(slices, dim)`.
     n_directions
         How many. None means about 8 times ``clip(dim, 16, 128)``.
     rtol, atol
@@ -86,8 +86,8 @@ def sliced_wasserstein(
         (:class:`orthoslice.control.Gaussian`), or a control variate of your own: less variance from the same
         directions, an unbiased value all the same, but no gradient. ``"auto"`` uses the Gaussian one where it
         helps at little cost: sliced distances in dimensions 12 to 128, of values in host memory (NumPy, torch)
-        that nobody wants the gradient of, with 256 points or more in all and at least 4 independent blocks, but
-        not with ``"iid"`` or your own directions. None is none. ``est.control`` says what was used.
+        whose gradient is not wanted, with 256 points or more in all and at least 4 independent blocks, but not
+        with ``"iid"`` or your own directions. None is none. ``est.control`` says what was used.
     rng
         An integer, a NumPy ``SeedSequence`` or ``Generator``, a torch ``Generator`` or a JAX key. An integer
         gives the same directions on every library. None draws fresh ones; ``est.seed`` repeats them.
@@ -253,7 +253,7 @@ def value_and_grad(
 
 
 def check_method(method: Any) -> Score:
-    """The score that a method goes by."""
+    """The score that `method` names."""
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
     return METHODS[method]
@@ -293,7 +293,7 @@ def estimate_distance(
 def check_request(
     name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
 ) -> tuple[Request, Cloud, Cloud]:
-    """What is to be estimated, of which clouds, from what was given."""
+    """The request and the clouds, checked, from the user's arguments."""
     p = check_p(p)
     x, y = make_clouds(*clouds)
     return make_request(name, score, x, y, p, given), x, y
@@ -302,7 +302,7 @@ def check_request(
 def _lazy_request(
     name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
 ) -> tuple[Request, Cloud, Cloud]:
-    """As :func:`check_request`, where some of what was given is Dask's."""
+    """As :func:`check_request`, if any of the clouds or weights is a Dask collection."""
     from orthoslice.parallel.chunks import lazy_clouds
 
     p = check_p(p)
@@ -342,14 +342,14 @@ def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate
     return estimate(request, x, y, rng, scale)
 
 
-# A distance that is smaller than the largest coordinate by so many bits has few digits left in float32.
+# A distance below 2^-_DWARF_BITS times the largest coordinate has few correct digits in float32.
 _DWARF_BITS = 12
 
 
 def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
-    """The answer, made anew where far points dwarf it, or an error where it is lost among them.
+    """The answer, computed anew in a wider type where far points dwarf it, or an error where it underflows.
 
-    Scales that far apart are looked for only where powers were scaled or are high; elsewhere they fit.
+    Checked only where the clouds were scaled or p is high; elsewhere the type holds both scales.
     """
     if not is_readable(answer._raw):
         return answer
@@ -360,16 +360,16 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
     dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)
     if _means(answer).min() >= max(least, 2.0 ** min(dwarf, 0.0)):
         return answer
-    # A wider type has room for both scales, if far points are projected alike in both clouds.
+    # A wider type holds both scales, if equal far points of x and y have equal projections (`steady`).
     wide_x, wide_y = widened(x, y)
     steady = replace(request, steady=True)
     rng = rng if answer.seed is None else answer.seed
     answer = _estimate_scaled(steady, wide_x, wide_y, rng)
-    # Error bars square scores.
+    # Error bars square scores: the square of the least score must not underflow.
     least = 2.0**-480 if wide_x.dtype != x.dtype or info.bits == 64 else least
     lost = _means(answer) < least
     if lost.any():
-        # Lengths on the line do not underflow, and tell which clouds are apart at all.
+        # SW_1 does not underflow, and tells which clouds differ at all.
         lengths = _estimate_scaled(replace(steady, p=1.0, score=Sliced()), wide_x, wide_y, rng)
         if (lost & (_means(lengths) > 0)).any():
             raise OverflowError(

@@ -266,16 +266,16 @@ UnitSums: TypeAlias = list[tuple[int, int, Table]]
 
 
 class Job(NamedTuple):
-    """All that the work on a few directions needs."""
+    """What the workers need: all clouds, the power, the layout, memory and the number of threads."""
 
     pool: Cloud
     """All clouds, one after the other; with roundings where pairs are priced in full space and ties count."""
     starts: Table
-    """Where each begins, and the number of points at the end, `(clouds + 1,)`."""
+    """Where each cloud begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
     layout: Layout
     unit_ends: Table
-    """Those of the layout."""
+    """`layout.unit_ends`, worked out once."""
     memory: int
     workers: int
 
@@ -288,7 +288,7 @@ class Job(NamedTuple):
         return (len(self.starts) - 1) * (len(self.starts) - 2) // 2
 
     def shared(self, ambient_dim: int) -> tuple[int, int]:
-        """Workers, and directions for each at a time: what fits the memory and the caches, and work for all."""
+        """The number of workers, and the directions that each takes at a time: within memory and caches."""
         pool, own = self.pool, 8 * self.n_pairs
         row = 3 * pool.points.itemsize * pool.n
         if self.rounding is not None:
@@ -328,7 +328,7 @@ def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
 
 
 def _lazy_pool(clouds: list[Cloud], p: float) -> tuple[Cloud, float]:
-    """What is known of all clouds in chunks, and what they are divided by."""
+    """The outline of all chunked clouds together, and the scale that they are divided by."""
     from orthoslice.parallel.chunks import pool_outline
 
     outline: Cloud = pool_outline(clouds)
@@ -343,7 +343,7 @@ def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
 
 
 def _check_values(job: Job, clouds: list[Cloud], values: Table) -> None:
-    """Refuse powers so high that costs of clouds that differ vanish."""
+    """Raise where p is so high that costs of different clouds underflow."""
     i, j = np.triu_indices(len(clouds), 1)
     for pair in np.flatnonzero(values < np.finfo(job.pool.dtype).eps):
         differ = functools.partial(have_other_points, clouds[i[pair]], clouds[j[pair]])
@@ -351,7 +351,7 @@ def _check_values(job: Job, clouds: list[Cloud], values: Table) -> None:
 
 
 def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
-    """Summed scores, some directions after the others."""
+    """Summed scores, a few directions at a time."""
     dim, dtype = job.pool.dim, job.pool.dtype
     workers, most = job.shared(sampler.ambient_dim(dim))
     pieces = sweep_directions(sampler, job.layout, stream, dim, dtype, most)
@@ -361,7 +361,7 @@ def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
 def _lazy_sums(
     job: Job, score: Score, clouds: list[Cloud], sampler: Sampler, stream: Stream
 ) -> Iterator[UnitSums]:
-    """The same, of clouds in chunks."""
+    """As :func:`_sums`, for clouds in chunks."""
     from orthoslice.parallel.sweeping import lazy_unit_sums
 
     return lazy_unit_sums(job, score, clouds, sampler, stream)

@@ -14,7 +14,7 @@ METHODS = ("standard", "whiten")
 # Numbers that are widened at a time.
 _PIECE_ITEMS = 1 << 22
 
-# Spreads of a few roundings are rounding, not spread.
+# A feature is constant if half its range is at most _ROUNDINGS eps times its largest magnitude.
 _ROUNDINGS = 16
 
 
@@ -142,7 +142,7 @@ def _inverse_root(correlation: Array, eps: float) -> Array:
     """The symmetric matrix whose square inverts the correlations, where they can be inverted."""
     xp, dim = namespace(correlation), correlation.shape[0]
     values, vectors = xp.linalg.eigh(correlation)
-    # Features that depend on others do so up to the rounding of the data, or of the eigenvalues.
+    # Where features depend on others, an eigenvalue is 0 up to the rounding of the data or of eigenvalues.
     rounding = max(_ROUNDINGS * dim * float(xp.finfo(correlation.dtype).eps), (_ROUNDINGS * eps) ** 2 * dim)
     kept = values > rounding * xp.max(values)
     roots = xp.where(kept, 1 / xp.sqrt(xp.where(kept, values, xp.ones_like(values))), xp.zeros_like(values))
@@ -161,7 +161,7 @@ def _reduce(parts: list[Array], join: Callable[[Array, Array], Array]) -> Array:
 
 
 def _pooled(clouds: Sequence[Array], n: int, summed: Callable[[Array], Array]) -> Array:
-    """The mean over all points of what is summed over a few."""
+    """The mean over the n points of all clouds; `summed` sums over the rows of a piece."""
     parts = (summed(piece) for cloud in clouds for piece in _widened_pieces(cloud))
     total = next(parts)
     for part in parts:
@@ -170,7 +170,7 @@ def _pooled(clouds: Sequence[Array], n: int, summed: Callable[[Array], Array]) -
 
 
 def _widened_pieces(points: Array) -> Iterator[Array]:
-    """All points, a few at a time, in the widest floating type at hand."""
+    """All points, a few at a time, in the widest floating type of their library."""
     xp, wide = namespace(points), wide_float(points)
     step = max(1, _PIECE_ITEMS // points.shape[1])
     for first in range(0, points.shape[0], step):
@@ -179,7 +179,7 @@ def _widened_pieces(points: Array) -> Iterator[Array]:
 
 
 def _like(points: Array, given: Any, first: Any) -> Any:
-    """Points in the clothes that they came in."""
+    """Scaled points as the caller's type: a data frame again if one was passed."""
     if not is_frame(given):
         return points
     columns = column_names("clouds", first if is_frame(first) else given)

@@ -15,7 +15,7 @@ from orthoslice.backend.arrays import library
 # Categories are names, even where they are written as numbers: their differences mean nothing.
 _CATEGORIES = ("category", "categorical", "enum", "dictionary")
 
-# Types whose columns may be read together. Beside others even dates can come out as numbers.
+# Types whose columns may be read together. In a table with other types, even dates can come out as numbers.
 _NUMBERS = re.compile(r"(u?int\d*|float\d*|double|halffloat|decimal.*|bool|boolean|sparse\[.*)(\[pyarrow\])?")
 
 
@@ -107,7 +107,7 @@ def check_row_labels(name: str, weights: Any, points: Any) -> None:
 
 
 def column_names(name: str, value: Any) -> list[Hashable] | None:
-    """The names of the columns of a frame, or None where `value` is none."""
+    """The names of the columns of a frame, or None if `value` is not a frame."""
     if not is_frame(value):
         return None
     columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
@@ -117,7 +117,7 @@ def column_names(name: str, value: Any) -> list[Hashable] | None:
 
 
 def repeated(names: Sequence[Hashable]) -> list[Hashable]:
-    """Those that occur more than once."""
+    """The names that occur more than once."""
     if len(set(names)) == len(names):
         return []
     return [name for name, count in Counter(names).items() if count > 1]
@@ -137,7 +137,7 @@ def check_same_names(
 
 
 def without(columns: Sequence[Hashable], others: Iterable[Hashable]) -> list[Hashable]:
-    """The columns that are none of the others."""
+    """The columns that are not among the others."""
     there = set(others)
     return [c for c in columns if c not in there]
 
@@ -163,7 +163,7 @@ def _read_table(name: str, value: Any, columns: list[Hashable]) -> np.ndarray[An
 
 
 def _read_at_once(value: Any) -> np.ndarray[Any, Any] | None:
-    """The whole table, or None where a look at every column is needed."""
+    """The whole table, or None where columns must be read one by one."""
     types = getattr(value, "dtypes", None)
     if types is None or not all(_NUMBERS.fullmatch(str(t).lower()) for t in set(types)):
         return None
@@ -172,11 +172,11 @@ def _read_at_once(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def _from_objects(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Numbers in objects' clothing, such as nullable columns without gaps."""
+    """Real numbers from an array of objects, such as a nullable column without missing values."""
     for row, value in enumerate(values.flat):
         if isinstance(value, numbers.Real):
             continue
-        # By the name of the type: NA and NaT belong to a library that need not be there.
+        # By the name of the type: NA and NaT belong to pandas, which need not be installed.
         if value is None or type(value).__name__ in ("NAType", "NaTType"):
             what = f"a missing value ({value})"
             raise ValueError(f"{name} must be finite; got {what} at row {row}. Drop or replace it.")

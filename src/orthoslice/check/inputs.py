@@ -37,7 +37,7 @@ def is_dask(value: Any) -> bool:
 
 
 def match_frames(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Any, Any]:
-    """Clouds whose columns stand in one order, if they have names; weights must not be in another order."""
+    """Clouds with named columns in one order; raises if weights have the row labels in another order."""
     if library(x) is not None and library(y) is not None:
         return x, y
     for name, weights, points in (("x_weights", x_weights, x), ("y_weights", y_weights, y)):
@@ -76,7 +76,7 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
 
 
 def _what_to_pass(name: str, value: Any) -> str:
-    """A word for things that hold an array, but are none."""
+    """What to pass instead of an object that holds an array but is not one."""
     if is_dask(value):
         return (
             " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, "
@@ -138,7 +138,7 @@ def _kind(xp: Namespace, dtype: DType) -> str | None:
     try:
         return next((k for k in ("real floating", "integral", "bool") if xp.isdtype(dtype, k)), None)
     except TypeError:
-        # Types that the library does not count among those of the standard, such as text.
+        # The library refuses types outside the array standard, such as text.
         return None
 
 
@@ -213,7 +213,7 @@ def _digits(xp: Namespace, dtype: DType) -> int:
 def _fits_float64(table: np.ndarray[Any, Any]) -> bool:
     """Whether float64 holds integers without rounding."""
     floating = table.astype(np.float64)
-    # What was rounded up to the end of the range would not come back.
+    # A number rounded up to the end of the integers' range would overflow on the way back.
     inside = floating < 2.0 ** np.iinfo(table.dtype).bits / (1 + (table.dtype.kind == "i"))
     return bool(inside.all() and (floating.astype(table.dtype) == table).all())
 
@@ -248,8 +248,8 @@ def _first(bad: np.ndarray[Any, Any]) -> tuple[int, ...]:
 
 
 def largest_magnitude(points: Array) -> float:
-    """The largest magnitude; NaN where there is one."""
-    # Through NumPy: while JAX traces something else, its own functions would not tell.
+    """The largest magnitude; NaN if any coordinate is NaN."""
+    # By NumPy: while JAX traces something else, its own functions would return tracers.
     table = to_numpy(points)
     return max(abs(float(table.max())), abs(float(table.min())))
 
@@ -262,7 +262,7 @@ def check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
             f"`{name}` must have one weight a point of `{of}`, shape (..., {points.shape[-2]}); "
             f"got {tuple(weights.shape)}."
         )
-    # A sum that was normalised in the type the weights came in may be off by its rounding, not by more.
+    # Weights that were normalised in their own type may miss the sum 1 by rounding in that type.
     came_in = weights.dtype if _is_floating(xp, weights) else points.dtype
     tolerance = _sum_tolerance(float(xp.finfo(came_in).eps))
     if not _is_floating(xp, weights) or xp.finfo(came_in).bits < 32:
@@ -302,7 +302,7 @@ def _check_sum(name: str, total: float, tolerance: float) -> None:
 
 
 def is_uniform(weights: Array) -> bool:
-    """Whether all weights are seen to be the same, so that ranks, which are exact, can do without them."""
+    """Whether all weights can be read and are equal: couplings by rank, which are exact, need no weights."""
     if not is_readable(weights) or getattr(weights, "requires_grad", False):
         return False
     table = to_numpy(weights)

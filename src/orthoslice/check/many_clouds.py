@@ -9,7 +9,7 @@ from orthoslice.clouds.cloud import Cloud, make_clouds
 
 
 def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
-    """What the user gave as many clouds, by name, and whether they had names; else these are numbers."""
+    """Clouds by name, and whether the user named them; if not, the names are 0, 1, ..."""
     if isinstance(clouds, Mapping):
         return dict(clouds.items()), True
     if not isinstance(clouds, Iterable) or isinstance(clouds, str) or hasattr(clouds, "columns"):
@@ -31,7 +31,7 @@ def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
 
 
 def _rank(value: Any) -> int:
-    """Axes of what may be a cloud; what has no shape is nested lists."""
+    """The number of axes of an array or of nested lists."""
     if hasattr(value, "shape"):
         return len(value.shape)
     return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0

@@ -1,4 +1,4 @@
-"""Options that other libraries call otherwise: answered with our names."""
+"""Other libraries' names for our options, answered by an error that says our name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _HINTS = {"projections": ", whose rows are the directions (POT's are the columns
 
 
 def answers_other_names(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The same function, but a call with another library's name for an option is told ours.
+    """The same function, but the error for another library's name of an option says our name.
 
-    Nothing is looked at before a call has failed.
+    Names are looked up only after a call has failed.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def answers_other_names(function: Callable[Arguments, Answer]) -> Callable[Argum
 def _tell_our_name(function: Callable[..., object], error: TypeError) -> None:
     """Raise with our name for an option, if that is what a call failed at."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    # Deeper ones are other calls' failures.
+    # A deeper traceback is the failure of another call.
     if unknown is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return
     name = unknown[1]

@@ -48,7 +48,7 @@ def check_p(p: Any) -> float:
 
 def is_real(value: Any) -> bool:
     """Whether `value` is a real number; True and False are not."""
-    # What numbers nearly always are needs no question to an abstract class.
+    # The usual types first: `isinstance` with an abstract class is slow.
     return type(value) in (int, float) or (isinstance(value, numbers.Real) and not isinstance(value, bool))
 
 
@@ -92,12 +92,12 @@ def check_host_directions(directions: Any, x: Cloud) -> Sampler:
     return check_directions(directions, x)
 
 
-# Enough that even a sampler with few different blocks shows two of them.
+# Blocks to draw: enough to meet two that differ, even of a sampler with few different blocks.
 _LOOKED_AT = 8
 
 
 def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> tuple[Run, ...]:
-    """The blocks that a sampler makes of so many directions; raises where one of a user breaks its promises."""
+    """The runs of blocks of `n_directions` directions; raises if a user's sampler breaks its contract."""
     if type(sampler) in OWN:
         return sampler.runs(n_directions, dim)
     if not n_directions >= 1:
@@ -186,7 +186,7 @@ def check_direction(direction: Any, x: Cloud) -> Array:
 
 
 def check_control(control: Any) -> Control | Literal["auto"] | None:
-    """The control variate asked for, None for none, or "auto" where the library shall choose."""
+    """The control variate asked for, None for none, or "auto" if the library is to choose."""
     if control is None:
         return None
     if isinstance(control, str):
@@ -232,13 +232,13 @@ def check_tolerance(name: str, value: Any, x: Cloud, y: Cloud) -> float | None:
 
 
 def check_level(level: Any) -> None:
-    """Raise unless `level` is that of an interval."""
+    """Raise unless `level`, that of an interval, lies between 0 and 1."""
     if not (is_real(level) and 0 < level < 1):
         raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
 
 
 def check_workers(workers: Any) -> int:
-    """How many threads work on NumPy arrays: all that there are where None are asked for."""
+    """How many threads work on NumPy arrays; the default number if None."""
     return default_workers() if workers is None else check_count("workers", workers)
 
 
@@ -262,7 +262,7 @@ def _parse_bytes(text: str) -> float | None:
 
 
 def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
-    """Rows of unit length in their own type, from rows of unit length in the type they came in."""
+    """Rows normalised in their own type; raises unless they had unit length in the type they came in."""
     xp = namespace(theta)
     own = float(float_info(xp, theta.dtype).eps)
     is_own = came_in == theta.dtype or not xp.isdtype(came_in, "real floating")
@@ -281,7 +281,7 @@ def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
     # Written so that NaN counts as off.
     if not off.max() <= tolerance:
         row = int(np.argmax(~(off <= tolerance)))
-        # As many digits as it takes to see what is wrong.
+        # As many digits as show that the norm is not 1.
         norm = f"{norms[row]:.{2 - math.floor(math.log10(tolerance))}g}"
         what = f"row {row} has norm {norm}" if len(norms) > 1 else f"the norm is {norm}"
         raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")

@@ -19,7 +19,7 @@ class Scored(NamedTuple):
     gradients: tuple[Array, ...] = ()
     """The wanted gradients of the sum of the scores, by x, y, x's weights and y's weights, batch axes first."""
     controls: Array | None = None
-    """What a control variate is on every direction, `(slices, ...)`, where there is one."""
+    """The control variate of every direction, `(slices, ...)`, if there is one."""
 
 
 class Draw(NamedTuple):

@@ -34,7 +34,7 @@ def powered_slope(difference: Array, p: float) -> Array:
 
 
 def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
-    """Memory of kernels, in numbers for each one of a row (measured, rounded up)."""
+    """Memory of kernels: `per_number` floats for each number of a row (measured, rounded up)."""
 
     def row_bytes(px: Array, py: Array, *_: Any) -> int:
         width: int = float_info(namespace(px), px.dtype).bits // 8
@@ -44,7 +44,7 @@ def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
 
 
 def count_numbers(px: Array, py: Array) -> int:
-    """How many numbers a direction has, that is a row of both, batches counted."""
+    """How many projections of both clouds there are on one direction, over the whole batch."""
     batch: tuple[int, ...] = px.shape[1:-1]
     if batch != py.shape[1:-1]:
         batch = np.broadcast_shapes(batch, py.shape[1:-1])
@@ -54,7 +54,7 @@ def count_numbers(px: Array, py: Array) -> int:
 SCORES_BYTES, SLOPES_BYTES = _bytes_of_numbers(3), _bytes_of_numbers(8)
 """What kernels need for scores alone, and with their slopes."""
 
-# A pair of a coupling: two indices, a mass, a cost and what becomes of it.
+# A pair of a coupling: two indices, a mass, a cost, and its weighted cost or slope.
 _PAIR_BYTES = 40
 
 

@@ -58,9 +58,9 @@ def _mark_counts(parts: Iterable[Table], marks: Table) -> Table:
 
 
 piece_cost = Operation("piece_cost")
-"""piece_cost(x side, y side, mass, p) -> float: what it costs to move so much mass from one side to the other.
+"""piece_cost(x side, y side, mass, p) -> float: the cost of moving `mass` from one side to the other, by order.
 
-It is that of the least numbers, after those which are skipped, in their order; costs are counted by mass.
+The mass is that of each side's least numbers, after the skipped ones; the cost is the sum of mass |x - y|^p.
 """
 
 
@@ -75,7 +75,7 @@ def _kernel_bytes(x: Side, y: Side, *_: Any) -> int:
 
 
 def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
-    # Numbers twice; and where they end, once by row and twice in all, with a pair for each end.
+    # Numbers twice; their ends, once a side and twice merged; and a pair for each end.
     return (2 * int(x.pieces[0].itemsize) + 64) * sum(_numbers_of(x, y))
 
 

@@ -1,4 +1,4 @@
-"""Costs of pairs on the lines of other directions, which make up for the full distance in the mean."""
+"""Costs of pairs on the lines of other directions: E|<theta, x - y>|^p = E|theta_1|^p |x - y|^p."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def price_in_pool(
 ) -> Priced:
     """Price pairs by their mean over a pool: all rows drawn but those of the coupling's own block.
 
-    With `block_rows` 0 nobody is left out. The pool is projected a few rows at a time.
+    With `block_rows` 0 no row is left out. The pool is projected a few rows at a time.
     """
     xp = namespace(x.points)
     share = factor * _pool_shares(draw, x)

@@ -36,7 +36,7 @@ class Score(abc.ABC):
     """Whether directions price each other, which takes blocks of one size."""
 
     def directions_dtype(self, x: Cloud) -> DType:
-        """The floating type in which directions are drawn: where orders decide, the widest at hand."""
+        """The floating type in which directions are drawn: the library's widest if the order of ties counts."""
         return projection_dtype(x.points) if self.breaks_ties else x.dtype
 
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
@@ -59,7 +59,7 @@ class Sliced(Score):
     breaks_ties: ClassVar[bool] = False
 
     def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
-        # A coordinate is as long as a projection.
+        # A coordinate of all points has the shape of a projection.
         px, py = stored_points(x.points)[0][None, ..., 0], stored_points(y.points)[0][None, ..., 0]
         if not (x.weights is None and y.weights is None):
             return weighted_slopes.row_bytes(px, py, x, y, p, 1.0, False, wanted)

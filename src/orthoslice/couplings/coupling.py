@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from scipy.sparse import coo_array
 
 
-# Points of both clouds up to which their table of ranks, of 24 bytes a point, is kept for the next pass: no
-# budget counts what is kept. Larger ones are made anew in every pass, which is quick beside finding the orders.
+# Tables of ranks of up to this many points of both clouds, 24 bytes a point, are cached: outside any memory
+# budget. Larger ones are made anew in every pass, which is quick beside finding the orders.
 _KEPT_POINTS = 1 << 16
 
 
@@ -69,8 +69,8 @@ def couple(px: Array, py: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool 
 
     Equal sizes without weights match rank by rank. Otherwise quantiles are merged exactly: by integer ranks
     where points weigh the same, and by integer masses where they do not, so that nothing drifts in float32.
-    Where a point of each cloud is used up at once, a pair with no mass, or with what rounding made of none,
-    follows: of one with the next of the other. `other_side` has it be of the other with the next of the one.
+    Where ranks i of x and j of y are used up at once, a pair (i + 1, j) without mass, up to rounding, follows;
+    with `other_side` it is (i, j + 1).
     """
     return couple_orders(order_points(px, x), order_points(py, y), x, y, other_side)
 
@@ -116,7 +116,7 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
     ends = np.empty(n + m - shared, dtype=np.int64)
     for own, other in ((n, m), (m, n)):
         rank = np.arange(1, own + 1)
-        # So many ends come before: those of its own cloud and of the other, less those that both have.
+        # The place of an end: own ends up to it, and those of the other cloud, less the common ones.
         ends[rank + rank * other // own - rank * shared // own - 1] = rank * other
     mass = np.diff(ends, prepend=0) / (n * m)
     return (ends - 1) // m, (ends - 1) // n, mass
@@ -158,10 +158,10 @@ def _merge_quantiles(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_s
     masses = xp.diff(merged, axis=-1, prepend=first)
     if other_side:
         meeting = xp.cumulative_sum(xp.astype(masses > meeting_slack(x, y), ix.dtype), axis=-1)
-        # A stable sort of everything turned round turns round what is equal: points that end together.
+        # A stable sort of the reversed row reverses each run of equal entries: points that end together.
         turned = xp.argsort(xp.flip(meeting, axis=-1), axis=-1, stable=True)
         ends_x = xp.take_along_axis(xp.flip(ends_x, axis=-1), turned, axis=-1)
-    # Before pair k as many points of each cloud were used up as have their end among the first k.
+    # The number of points of a cloud used up before pair k: its ends among the first k ends.
     used_x = xp.cumulative_sum(xp.astype(ends_x, ix.dtype), axis=-1) - xp.astype(ends_x, ix.dtype)
     used_y = xp.cumulative_sum(xp.astype(~ends_x, ix.dtype), axis=-1) - xp.astype(~ends_x, ix.dtype)
     mass = xp.astype(masses, wide_float(x.points)) / total
@@ -174,9 +174,9 @@ def _merge_quantiles(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_s
 
 
 def meeting_slack(x: Cloud, y: Cloud) -> int:
-    """How far apart the ends of points may be, in units of mass, that would meet if weights were not rounded.
+    """How far rounding of weights may move two equal cumulative masses apart, in units of mass.
 
-    A weight is off by its own rounding and by a unit. It is far less than what points weigh on average.
+    A weight is off by its own rounding and by a unit. At most an eighth of the mean mass of a point.
     """
     total = total_mass(x.points)
     rounded = 4 * float(namespace(x.points).finfo(wide_float(x.points)).eps) * total
@@ -210,7 +210,7 @@ def powered_norm(difference: Array, p: float) -> Array:
     square = xp.sum(difference * difference, axis=-1)
     if p == 2:
         return square
-    # The root has no slope at 0: keep it away from there, and let NaN through.
+    # The root has no slope at 0, so zeros are replaced by 1 before it; NaN passes.
     apart = square != 0
     safe = xp.where(apart, square, xp.ones_like(square))
     return xp.where(apart, safe ** (p / 2), xp.zeros_like(square))
@@ -308,9 +308,9 @@ def induced_coupling(
 
 
 def unreadable_nan(*arrays: Array | None) -> Array | float:
-    """NaN where an array that could not be checked holds NaN, else 0: added to a result, it spoils it.
+    """NaN if an array that could not be checked holds NaN, else 0: to be added to a result.
 
-    Orders and integers would swallow the NaN.
+    Orders and integers do not propagate NaN.
     """
     total: Array | float = 0.0
     for array in arrays:

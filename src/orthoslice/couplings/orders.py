@@ -1,4 +1,4 @@
-"""In which order points lie: on a line, and where a line does not tell them apart."""
+"""The order of points on a line, and the order of points that tie there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORTEST_RADIX = 64
 
 
 def order_points(projections: Array, cloud: ReadyCloud) -> Array:
-    """The order of `projections (slices, ..., n)` of a cloud, ties as the cloud was made ready for them."""
+    """The order of `projections (slices, ..., n)` of a cloud; ties by `cloud.rounding`, if it has one."""
     order: Array = (
         stable_order(projections) if cloud.rounding is None else tied_order(projections, cloud.rounding)
     )
@@ -67,8 +67,8 @@ def _stable_order(projections: Array) -> Array:
 tied_order = Operation("tied_order")
 """tied_order(projections (slices, ..., n), rounding (..., n)) -> (slices, ..., n): the order of every row.
 
-Neighbours that are no further apart than rounding may have put them are a tie, and so is a chain of such; ties
-keep their order. What ties in exact arithmetic is thus a tie whatever the products' order of summation, which
+Neighbours i and j tie if they are at most `rounding[i] + rounding[j]` apart, and so does a chain of such; ties
+keep their order. Projections that are equal in exact arithmetic thus tie however products are summed, which
 changes with their shape: the answer depends neither on chunks nor on threads.
 """
 

@@ -27,11 +27,12 @@ from orthoslice.directions.layout import Layout
 from orthoslice.directions.spheres import mean_shortening
 from orthoslice.estimates.statistics import unit_means
 
-# Slopes over fewer unit means are worse than those over single directions; this many more are as good as them.
+# The slope over unit means counts with max(1 - _UNITS_FOR_SLOPES / units, 0), that over single directions with
+# the rest: few units tell a slope badly.
 _UNITS_FOR_SLOPES = 8
 
-# Directions from which the mean of a Gaussian control is found: at most so many for each that is scored, but in
-# all at least 32 for each dimension, within these limits, and at most so many.
+# Directions from which the mean of a Gaussian control is found: at most _MEAN_ROWS for each that is scored, but
+# in all at least clip(32 dim, *_FEWEST_FOR_MEAN) and at most _MOST_FOR_MEAN.
 _MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, (1 << 10, 1 << 11), 1 << 16
 
 
@@ -61,8 +62,8 @@ class Control(abc.ABC):
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
         """The control to use for these clouds: itself, unless something is worked out once for all directions.
 
-        What is drawn for that must come from the stream, and not serve a purpose that it has already. What it
-        gave is asked again whenever there are more directions, and then only for a better mean.
+        Draws must come from `stream`, folded with a purpose of their own. Whenever there are more directions,
+        the fitted control is fitted again, and then used for a better mean only.
         """
         return self
 
@@ -101,7 +102,7 @@ class Gaussian(Control):
 
 @dataclass(frozen=True, eq=False)
 class _FittedGaussian(Control):
-    """:class:`Gaussian` for clouds with these moments, and its mean from so many directions."""
+    """:class:`Gaussian` for clouds with these moments; its mean is found from `rows` directions."""
 
     moments: Moments
     key: Stream | None = None
@@ -119,12 +120,12 @@ class _FittedGaussian(Control):
         u, v = (_quadratic(dense.project(form, slice(None)), theta) for form in forms)
         a, u, v = xp.broadcast_arrays(a, u, v)
         costs = gaussian_cost(a, u, v, p)
-        # Costs are p-homogeneous like scores: rows that are shorter than 1 are made up for alike.
+        # Costs are p-homogeneous like scores, so both have the same factor for rows shorter than 1.
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         return costs if factor == 1 else factor * costs
 
     def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
-        # They shall take no more than a small part of what it takes to project the points.
+        # These directions must take a small part of the time that projecting the points takes.
         rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
         least, enough = _FEWEST_FOR_MEAN
         rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
@@ -151,7 +152,7 @@ NAMED_CONTROLS: dict[str, Control] = {"gaussian": Gaussian()}
 
 
 class Corrected(NamedTuple):
-    """Scores with less variance, and what an uncertain mean of the control adds to the variance of theirs."""
+    """Scores with less variance, and what the control's uncertain mean adds to the variance of their mean."""
 
     scores: Array
     variance: Array | float | None
@@ -180,10 +181,10 @@ def _unit_of_rows(layout: Layout, like: Array) -> Array:
 def _fitted_elsewhere(f: Array, g: Array, mean_variance: Array | float, layout: Layout) -> Array:
     """For every unit a factor from all other units, `(units, ...)`; 0 where g does not vary.
 
-    What shall vary little is the mean over units, so the slope of unit means of f on those of g is right. But
-    few means tell it badly: an error of the slope costs as much as the control gains. Single directions tell
-    a slope that is nearly right, and tell it well. The factor is an average of both, by the number of units.
-    It is smaller where the mean of g is uncertain: with ever more directions that would be all the error left.
+    The slope of unit means of f on those of g minimises the variance of the mean over units. But few units tell
+    it badly: an error of the slope costs as much as the control gains. Single directions tell a slope that is
+    nearly right, and tell it well. The factor is an average of both, by the number of units. It is smaller if
+    the mean of g is uncertain: with ever more directions that would be the only error left.
     """
     xp, units = namespace(f), layout.n_units
     f, g = (a - xp.mean(a, axis=0, keepdims=True) for a in (f, g))
@@ -205,15 +206,15 @@ def _fitted_elsewhere(f: Array, g: Array, mean_variance: Array | float, layout: 
 
 
 def _slopes_elsewhere(f: Array, g: Array, fg: Array, gg: Array, size: Array | float) -> tuple[Array, Array]:
-    """For every unit, over all others: the slope of f on g, and the squares of g about its mean.
+    """For every unit, over all others: the slope of f on g, and the sum of squares of g about its mean.
 
-    From the sums over each unit, of `size` observations with mean 0 over all units.
+    The arguments are sums over the `size` observations of each unit; f and g have mean 0 over all units.
     """
     xp = namespace(f)
     others = xp.sum(size + xp.zeros_like(g), axis=0, keepdims=True) - size
     product = xp.sum(fg, axis=0, keepdims=True) - fg - f * g / others
     square = xp.sum(gg, axis=0, keepdims=True) - gg - g * g / others
-    # What is left of a difference may be rounding alone.
+    # A small difference may be rounding alone.
     varies = square > 8 * xp.finfo(g.dtype).eps * xp.sum(gg, axis=0, keepdims=True)
     nothing = xp.zeros_like(square)
     slope = xp.where(varies, product, nothing) / xp.where(varies, square, xp.ones_like(square))

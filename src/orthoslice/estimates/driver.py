@@ -47,10 +47,10 @@ from orthoslice.estimates.statistics import Statistics, degrees_of_freedom, inte
 from orthoslice.estimates.statistics import statistics as block_statistics
 from orthoslice.estimates.trust import Subject, look_of
 
-# Stands for all arrays in host memory, to those who only ask where to put something.
+# Passed as `like` where results are to be put in host memory.
 _ON_HOST = np.zeros(1)
 
-# The key where directions are given.
+# The key of requests that draw nothing, since directions are given.
 _UNUSED = Stream.from_seed(0, _ON_HOST)
 
 
@@ -61,7 +61,7 @@ class _Call(NamedTuple):
     inputs: tuple[Array | None, ...]
     stream: Stream
     theta: Array | None
-    """Given directions, where they go along with the clouds."""
+    """Given directions, if they are passed along with the clouds and not in the request."""
     seed: int | None
 
     @property
@@ -91,7 +91,7 @@ def stream_for(request: Request, rng: RNG, like: Array, traced: bool = False) ->
 
 
 def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Array]:
-    """The value, and its gradient by the points of x, which no tape has to remember."""
+    """The value, and its gradient by the points of x, without a gradient tape."""
     call = _make_call(request, x, y, rng)
     wanted = (True, False, False, False)
     with full_precision(x.points):
@@ -110,7 +110,7 @@ def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[
 
 
 def value_by(way: Compute, request: Request, x: Cloud, y: Cloud, rng: RNG) -> Array:
-    """The value, on the gradient tape, as another way than :func:`compute` works it out."""
+    """The value, on the gradient tape, worked out by `way` instead of :func:`compute`."""
     call = _make_call(request, x, y, rng)
     with full_precision(x.points):
         constants = call.stream, call.theta
@@ -234,7 +234,7 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
         totals = add_totals(totals, part.gradients)
     value = xp.sum(scores, axis=0) / scores.shape[0] + nan_where_unsound(request, x, y)
     if not is_readable(value):
-        # Nothing can be raised here, so what does not fit the type is marked like bad input: infinity times 0.
+        # No error can be raised here, so an infinite value becomes NaN, as for bad input: infinity times 0.
         value = value + 0 * value
     totals = tuple(t / scores.shape[0] for t in totals)
     gradients = _in_users_order(totals, wanted, ready)
@@ -255,7 +255,7 @@ def look_by_look(
     stream: Stream,
     control: Control | None,
 ) -> tuple[list[Scored], dict[str, Array]]:
-    """What ranges of units scored, look by look until the tolerance is met, and what came of it.
+    """Score ranges of units, look by look, until the tolerance is met: the parts, and all scores by name.
 
     `run(first_unit, stop_unit)` scores a range; the control is fitted to the clouds.
     """
@@ -291,9 +291,9 @@ def look_by_look(
 
 
 def _whole_units(layout: Layout, done: int, part: Scored) -> tuple[int, Scored]:
-    """What is whole of the units that a pass began after `done` of them, and after how many units it ends.
+    """The number of whole units after a pass that began at unit `done` and was stopped, and their part of it.
 
-    Where it is none, there is no estimate to give, and what asked to stop goes its way.
+    Without a whole unit there is no estimate, and KeyboardInterrupt is raised.
     """
     ends = layout.unit_ends
     rows = int(ends[done]) + part.costs.shape[0]
@@ -356,10 +356,10 @@ def _meets_tolerance(
     looks = len(request.looks)
     mean, down, up = (to_numpy(a) for a in (found.mean, *interval_arms(found, layout, 0.95, looks)))
     distance = root(mean, request.p)
-    # The root bends: what counts is the longer arm.
+    # The root is not linear, so the arms of the distance differ: the longer one counts.
     width = np.maximum(root(mean + up, request.p) - distance, distance - root(mean - down, request.p))
     allowed = np.maximum(request.atol or 0.0, (request.rtol or 0.0) * distance)
-    # Looked at last: it goes through the clouds.
+    # Trust is checked last, since that reads the clouds.
     return bool(np.all(width <= allowed)) and bool(
         np.all(subject.doubts(scores, found, layout, looks, exponent) == "")
     )

@@ -25,15 +25,15 @@ _TYPES = ("float32", "float16", "bfloat16")
 WholeStep: TypeAlias = Callable[..., tuple[Any, Any]]
 """Takes the loss, x, y, directions as rows, the count of steps to move on or None, and the wanted gradients.
 
-Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. Of
-the loss it uses `target` and `caches`, and holds nothing.
+Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. It
+reads `target` and `caches` of the loss, and keeps no reference to it.
 """
 
 whole_step = Operation("whole_step")
 """whole_step(request, x, y, count, is_fixed) -> WholeStep, or None where passes do it.
 
-`x (n, dim)` and `y (m, dim)` are of the shape, type and place of all clouds to come, `count` is the count of
-steps, which is where the loss is, and `is_fixed` says whether `y` and the directions stay the same.
+`x (n, dim)` and `y (m, dim)` have the shape, type and device of all clouds to come, `count` is the count of
+steps, on the device of the loss, and `is_fixed` says whether `y` and the directions stay the same.
 """
 
 
@@ -99,7 +99,7 @@ def _projected_step(request: Request, x: Array, y: Array, count: Array, is_fixed
     is_given = isinstance(request.sampler, Given)
 
     def run(loss: Any, x: Any, y: Any, theta: Any, count: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
-        # Orders would swallow the NaN of a given direction that is none.
+        # Orders do not propagate the NaN of a bad given direction.
         nan_or_zero = loss.caches.nan_of_bad_rows.get_or_make(_nan_of, theta) if is_given else None
         return step(x, y, theta, nan_or_zero, count, wanted)
 
@@ -107,7 +107,7 @@ def _projected_step(request: Request, x: Array, y: Array, count: Array, is_fixed
 
 
 def _nan_of(theta: Array) -> Array | None:
-    """A scalar that is NaN if a direction is; None where none can be, since they were looked at."""
+    """A scalar that is NaN if a direction is; None for directions that were checked before."""
     found = unreadable_nan(theta)
     return None if isinstance(found, float) else found
 

@@ -42,10 +42,10 @@ from orthoslice.estimates.request import Request
 # Larger pieces fall out of the processor's caches and are slower, not faster.
 _HOST_BYTES = 16_000_000
 
-# Projections; waking a thread takes about as long as working on this many.
+# Waking a thread takes about as long as working on this many projections.
 _WORTH_SHARING = 1 << 18
 
-# Rows that must be of use for each one that is drawn in vain: drawing is a small part of the work.
+# The fewest rows used for each row drawn in vain: drawing is a small part of the work.
 _WORTH_PADDING = 4
 
 
@@ -74,22 +74,22 @@ class Passes:
     stream: Stream
     wanted: Wanted
     advance: Callable[[int], None]
-    """Told how many directions are done."""
+    """Called with the number of directions that a task has scored."""
 
     def run(self, first_unit: int, stop_unit: int) -> Scored:
         """Scores of a range of units in order of (block, row), their summed gradients, and their controls.
 
-        Of all units, a request may ask for a share.
+        If the request has a `share`, only the rows in it.
         """
         sampler, layout, share = self.request.sampler, self.request.layout, self.request.share
         rows = layout.rows_between(first_unit, stop_unit) if share is None else share[1] - share[0]
         chunk = self._chunk_rows(rows)
         traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
         if any(self.wanted) and sampler.weights(layout.longest_block, self.x.dim) is not None:
-            # Scores give the sum of the gradients of their rows, and each row has a weight of its own.
+            # A pass gives the sum of its rows' gradients, but every row has its own weight: one row a pass.
             chunk = 1
         if traced and layout.unit_blocks > 1:
-            # Rows of a traced number come from one block, and a unit that prices itself has several.
+            # A traced row number picks rows of one block, and such a unit has several: it takes one pass.
             chunk = max(chunk, int(layout.unit_rows.max()))
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
         if share is not None:
@@ -108,7 +108,7 @@ class Passes:
             parts.append(table)
             totals = add_totals(totals, extra)
             self.advance(table.shape[0])
-            # Gradients are sums over all rows, of which a part is of no use.
+            # Gradients must be summed over all rows: a partial sum is of no use.
             if stop_asked() and not any(self.wanted):
                 break
         return concat_rows(parts), totals
@@ -128,7 +128,7 @@ class Passes:
         return self._score(task, draw._replace(rows=slice(task.row, task.row + task.n_rows)))
 
     def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
-        """The same as loops of the compiled program: tasks of one shape share one loop."""
+        """As :meth:`_run_eager`, by loops of the compiled program: tasks of one shape share one loop."""
         xp = namespace(self.x.points)
         shapes: dict[tuple[int, ...], list[int]] = {}
         for k, task in enumerate(tasks):
@@ -161,7 +161,7 @@ class Passes:
             size = (task.n_blocks, task.block_rows, dim, request.score.directions_dtype(self.x))
             return draw_lines(Blocks(sampler, self.stream, block, *size, purpose), request.steady)
 
-        # Given directions know no others like them.
+        # No further directions can be drawn like given ones.
         other = IID() if isinstance(request.sampler, Given) else request.sampler
         return Draw(
             directions=draw(request.sampler, DIRECTIONS),
@@ -186,7 +186,7 @@ class Passes:
         everyone = xp.asarray(np.tile(weights, task.n_blocks), dtype=table.dtype, device=device(table))
         own = take_rows(everyone, draw.rows)
         weighted = xp.reshape(own, (-1, *(1,) * (table.ndim - 1))) * table
-        # Where totals are wanted, there is one row.
+        # Where gradients are wanted, a pass has one row: see `run`.
         return weighted, tuple(xp.astype(own[0], total.dtype) * total for total in totals)
 
     def _evaluate(self, draw: Draw) -> Scored:
@@ -194,7 +194,7 @@ class Passes:
         scored = score(draw, self.wanted)
         if not any(self.wanted[2:]):
             return scored
-        # Equal weights meet at kinks of the value: the mean of the slopes on both sides is the fair answer.
+        # At equal weights the value has a kink: the gradient is the mean of the slopes on both sides.
         only_weights = (False, False, *self.wanted[2:])
         other = score(draw._replace(other_side=True), only_weights)
         n_points = sum(self.wanted[:2])
@@ -208,30 +208,30 @@ class Passes:
         request, x, y = self.request, self.x, self.y
         per_row = request.score.row_bytes(x, y, request.p, self.wanted)
         if request.score.breaks_ties and x.weights is None and y.weights is None and not couples_ranks(x, y):
-            # Ranks of both and their masses lie beside the pairs.
+            # Besides the pairs, the ranks of both clouds and their masses are held.
             per_row *= 2
         per_row += request.sampler.row_bytes(x.dim)
         workers, rows = share_memory(
             request.memory, per_row, request.workers if library(x.points) == "numpy" else 1
         )
         if is_readable(x.points):
-            # Kernels reuse their working space from row to row, so a few rows are worth more than the cache.
+            # Kernels reuse their working space from row to row: at least 4 rows, even if they exceed the cache.
             rows = min(rows, max(4, _HOST_BYTES // per_row))
         return workers, rows
 
     def _chunk_rows(self, rows: int) -> int:
-        """How many of these rows a pass may hold, from what a row is said to need."""
+        """How many of `rows` rows a pass may hold, by the memory that a row needs."""
         workers, limit = self._share
         batch = math.prod(shared_batch(self.x, self.y))
         if workers == 1 or rows * (self.x.n + self.y.n) * batch <= _WORTH_SHARING:
             return limit
-        # As many pieces for every worker, of the same size: nobody waits for a straggler.
+        # Every worker has the same number of pieces of the same size, so that all end together.
         pieces = -(-rows // (limit * workers)) * workers
         return -(-rows // pieces)
 
 
 def draw_lines(blocks: Blocks, steady: bool) -> Directions:
-    """Draw blocks of directions; if `steady`, such as project a point alike wherever it stands."""
+    """Draw blocks of directions; if `steady`, such that the projection of a point depends on it alone."""
     drawn: Directions = draw_blocks(blocks)
     return SteadyDirections(drawn.theta) if steady and isinstance(drawn, DenseDirections) else drawn
 
@@ -255,7 +255,7 @@ def cut_units(
             count = min(at_once, stop_unit - u, change - u)
             if extends and u + count == change < stop_unit and count < at_once:
                 unused = size - int(sizes[change])
-                # Whole blocks are drawn: a short one goes with the others where little of it goes unused.
+                # A shorter block is drawn whole with the others if few of its rows go unused.
                 count += 0 <= unused * _WORTH_PADDING <= count * size
         rows = layout.rows_between(u, u + count)
         stop = layout.n_blocks if u + count == last_unit else block + count * layout.unit_blocks
@@ -267,7 +267,7 @@ def cut_units(
 
 
 def cut_share(tasks: Iterable[Task], first: int, stop: int) -> Iterator[Task]:
-    """The parts of tasks, which follow each other, that lie in rows `first .. stop` of all they go through.
+    """The parts of consecutive tasks in rows `first .. stop`, counted over the rows of all tasks.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """What an estimate says of the laws behind its clouds, where these are samples: an error bar, and a bias.
 
 Two samples of one law are a distance apart, so the distance of two samples is not that of their laws. To first
-order it differs by the means of the Kantorovich potentials, averaged over directions, over samples instead of
-laws; that is where the error bar comes from (del Barrio and Loubes 2019; Manole, Balakrishnan and Wasserman
-2022). To second order it is too large, by an amount that doubles when samples are halved, which tells how much.
+order the error is that of the mean Kantorovich potential (averaged over directions) over samples instead of
+laws, which gives the error bar (del Barrio and Loubes 2019; Manole, Balakrishnan and Wasserman 2022). To second
+order the distance of samples is too large, by an amount that doubles when samples are halved: halves give it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from orthoslice.directions.drawing import Blocks, draw_blocks
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
-# Directions that potentials are averaged over, twice: a basis, which averages their linear part without error,
-# but at least and at most so many. With three quarters of a basis the standard error was off by a fifth, and
-# intervals covered 92%.
+# Potentials are averaged over clip(dim, _LEAST, _MOST) directions, twice: a basis averages their linear part
+# without error. With three quarters of a basis the standard error was off by a fifth; intervals covered 92%.
 _LEAST, _MOST = 8, 128
 
 # Bytes a point that a worker takes to sort a direction and to price it, and to keep potentials.
 _ROW_BYTES, _KEPT_BYTES = 80, 32
 
 FEWEST_POINTS = 16
-"""Of each sample: with fewer there is no telling how a potential varies."""
+"""The fewest points of each sample: fewer do not tell how a potential varies."""
 
 NEAR = 2.0
-"""Values less than so many times their bias above it may come from samples of one law, where first order
-says nothing. Intervals were found to cover from half of that on."""
+"""If `value - bias <= NEAR * bias`, both samples may be of one law, where the first order says nothing.
+Intervals were found to cover from half of that on."""
 
 
 class SampleError(NamedTuple):
@@ -58,7 +57,7 @@ class SampleError(NamedTuple):
 def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: int) -> SampleError:
     """The error of SW_p^p of clouds without weights, each an independent sample of its law, for p > 1."""
     tables = [to_numpy(c.points) for c in (x, y)]
-    # Taken off a few points at a time: neither cloud is copied.
+    # The origin is subtracted a few points at a time: neither cloud is copied.
     origin = far_centre(tables[0], tuple(range(tables[0].ndim - 1))).reshape(-1).astype(np.float64)
     x, y = (Cloud(MappedPoints(table, origin=origin)) for table in tables)
     rows = min(_MOST, max(_LEAST, x.dim))
@@ -66,7 +65,7 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: 
     rng = np.random.default_rng(seed)
     # Random halves of both: rows may have come in some order.
     firsts = [_random_half(rng, c.n) for c in (x, y)]
-    # Two independent halves: errors of their potentials are not taken for variation of the mean potential.
+    # Two independent sets of directions: in products of their potentials the errors of both average out.
     halves = [_draw(stream, half, rows, x.dim) for half in range(2)]
     count, chunk = halves[0].theta.shape[0], _chunk_rows(x, y, memory // workers)
     pieces = [(half, slice(k, min(k + chunk, count))) for half in range(2) for k in range(0, count, chunk)]
@@ -82,7 +81,7 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: 
 
 
 def _chunk_rows(x: Cloud, y: Cloud, memory: int) -> int:
-    """How many directions fit in the memory of a worker, beside what it takes for one and for potentials."""
+    """How many directions fit in a worker's memory, besides its scratch space for one and the potentials."""
     points, pairs = x.n + y.n, math.prod(shared_batch(x, y))
     return max(1, (memory - (_ROW_BYTES + _KEPT_BYTES * pairs) * points) // (8 * pairs * points))
 
@@ -134,7 +133,7 @@ def _study_lines_numba(
 def _study_lines(
     px: Table, py: Table, p: float, first_x: Table, first_y: Table
 ) -> tuple[Table, Table, Table, Table]:
-    # Points only tell how many there are of them.
+    # Of these clouds only the number of points is read.
     x, y = with_masses(*(ReadyCloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
     scores, _, (by_x, by_y) = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, True, True))
     halves = [sorted_scores(px[..., i], py[..., j], p) for i, j in ((first_x, first_y), (~first_x, ~first_y))]

@@ -22,8 +22,8 @@ from orthoslice.estimates.control import Control, Gaussian
 DEFAULT_CAP = 100_000
 """Most directions of an adaptive run that was given no count."""
 
-# Plans are asked for at every call, and are the same for all clouds of one dimension. Samplers that hold arrays
-# are not kept alive for that.
+# Every call needs a plan, which is the same for all clouds of one dimension, so plans are cached; but not those
+# of samplers that hold arrays, which the cache would keep alive.
 _KEPT_PLANS = OWN - {Given, Stratified}
 
 
@@ -50,9 +50,9 @@ class Request:
     fit: bool
     """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
     steady: bool = False
-    """Whether projections of a point shall not depend on its place."""
+    """Whether the projection of a point must depend on that point alone."""
     share: tuple[int, int] | None = None
-    """Which rows of the directions are scored, from the first up to the other: all, or those of a worker."""
+    """The directions to score, `share[0] .. share[1]`, for one worker of several; None for all."""
 
     @property
     def adaptive(self) -> bool:
@@ -76,7 +76,7 @@ def plan_layout(
 ) -> tuple[Sampler, Layout]:
     """Settle how many directions there are and how they are grouped."""
     if isinstance(sampler, Given) and sampler.theta is not None and not adaptive:
-        # How many they are is all that a plan has to know.
+        # A plan depends only on the number of given directions.
         count = sampler.with_default_size(dim)[1] if n_directions is None else n_directions
         return sampler, _plan_layout(GIVEN_LATER, count, dim, score, p, adaptive)[1]
     settle = _plan_layout if type(sampler) in _KEPT_PLANS else _plan_layout.__wrapped__
@@ -125,11 +125,11 @@ def plan_control(
     sampler: Sampler,
     layout: Layout,
 ) -> Control | None:
-    """The control variate to use: what was asked for, where it can do something, or the library's choice.
+    """The control variate to use: the user's, where it can do something, or the library's choice.
 
     By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
-    torch's) nobody wants the gradient of. The choice must not depend on how many directions there are, beyond
-    the few that every run at a tolerance starts with: what such a run came to can then be repeated.
+    torch's) whose gradient is not wanted. The choice must not depend on the number of directions, beyond the
+    few that every adaptive run starts with: a run with the final `n_directions` then repeats an adaptive one.
     """
     if control is None or not is_fitted(layout):
         return None

@@ -1,4 +1,4 @@
-"""What an estimate knows of itself: its value, how far to trust it, and how to repeat it."""
+"""Estimates: their value, errors and intervals, whether to trust these, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def root_stderr(value: Array, stderr: Array, p: float) -> Array:
     return stderr * xp.where(apart, slope, xp.ones_like(slope))
 
 
-# Samples are large where an error bar for the data holds: Student's t is the normal law for them.
+# Degrees of freedom of the error bar for the data, which holds for large samples: Student's t is normal there.
 _MANY_POINTS = 10**6
 
 
@@ -104,7 +104,7 @@ class Estimate:
     ``float(est)``, ``round(est, 3)``, ``f"{est:.3f}"`` and ``est < 6`` mean `distance`. A batch is not one
     number, and refuses.
 
-    An estimate refers to its clouds and copies nothing of them but a few rows, by which it knows that they were
+    An estimate refers to its clouds and copies nothing of them but a few rows, which show whether they were
     written to since. A pickled one, or a copy, has scores and intervals and says whether they can be trusted,
     but holds no clouds: read :attr:`data_stderr` before, and it keeps that too.
     """
@@ -120,16 +120,16 @@ class Estimate:
     _value: Array
     _layout: Layout
     _scale: float
-    """The values above are in units of scale^p, so that they fit their type whatever the clouds' units are."""
+    """`_value` and scores are in units of scale^p, so that they fit their type whatever the clouds' units."""
     _looks: int
     _no_error_bar: str
-    """Why there is none, where there is none."""
+    """Why there is no error bar; empty where there is one."""
     _scores: Array | None = None
     _raw: Array | None = None
     """Scores before a control variate changed them; the same without one."""
     _subject: Subject | None = None
     _exponent: Array | None = None
-    """Values are in units of 2^(exponent p) besides, where only the device knows the clouds' units."""
+    """Values are in units of 2^(exponent p) besides, where the clouds were scaled on the device."""
     _variance: Array | None = None
     """What an uncertain mean of a control variate adds to the variance of the value."""
     _dtype: DType | None = None
@@ -138,7 +138,7 @@ class Estimate:
     _workers: int = 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: no clouds, but what they tell of the interval over directions."""
+        """What is pickled: all but the clouds; `_doubts`, which reads them, is worked out first."""
         _ = self._doubts
         return self.__dict__ | {"_subject": None}
 
@@ -155,7 +155,7 @@ class Estimate:
 
     @functools.cached_property
     def _doubts(self) -> Any:
-        """Why the interval of every value cannot be trusted, empty where it can; None where nobody can tell."""
+        """Why each interval cannot be trusted, empty where it can; None if the clouds are gone or changed."""
         if self._subject is None or is_traced(self._value) or not self._subject.is_intact:
             return None
         return self._subject.doubts(self._raw, self._statistics, self._layout, self._looks, self._exponent)
@@ -165,7 +165,7 @@ class Estimate:
         """Whether the interval can be trusted: a bool, or an array of them for a batch.
 
         It cannot where directions that were not drawn may matter (nearly equal clouds, tight clusters far
-        apart, high `p`, very few directions), and where there is no interval. None where nobody can tell: while
+        apart, high `p`, very few directions), and where there is no interval. None where it is unknown: while
         it is traced, once an estimate went through a pytree, and where the clouds were written to before this
         was first read. The value is unbiased all the same.
         """
@@ -246,16 +246,16 @@ class Estimate:
     def _population_limits(self, level: float, debias: bool) -> tuple[Array, Array]:
         low, high = self._limits(level)
         xp, value, error = namespace(self._value), detach(self._value), self._sample_error
-        # Looks are at directions: the samples are the same at every one.
+        # One look: adaptive runs look at more and more directions, but at the same samples.
         arm = student_quantile(level, _MANY_POINTS, looks=1) * error.stderr
         centre = value - error.bias if debias else value
-        # Independent errors: arms add up like the sides of a right angle.
+        # Independent errors: the squares of their arms add up.
         down, up = (xp.sqrt(side * side + arm * arm) for side in (value - low, high - value))
         return xp.maximum(centre - down, xp.zeros_like(centre)), centre + up
 
     @functools.cached_property
     def _sample_error(self) -> SampleError:
-        """In the units of the value, as arrays of its library; NaN with a warning where nobody can tell."""
+        """In the units of `_value`, as arrays of its library; NaN, with a warning, where there is none."""
         why = self._why_no_sample_error()
         if not why:
             assert self._subject is not None
@@ -315,7 +315,7 @@ class Estimate:
     def _powered(self, quantity: Array) -> Array:
         if self._exponent is None:
             return rescaled(quantity, self._scale, self.p, self._dtype)
-        # Nothing can be raised here, so what does not fit the type is marked: infinity times 0.
+        # No error can be raised here, so an infinite result becomes NaN: infinity times 0.
         result = times_two_to(quantity, self._exponent, self.p)
         return result + 0 * result
 
@@ -338,7 +338,7 @@ class Estimate:
         return float(to_numpy(low)), float(to_numpy(high))
 
     def __float__(self) -> float:
-        """The distance, where there is one: numbers, rounding, formats and comparisons mean it."""
+        """The distance of a single pair of clouds, which rounding, formats and comparisons use too."""
         if self._value.ndim:
             shape = tuple(self._value.shape)
             raise TypeError(f"An estimate of a batch is not one number: read `distance`, of shape {shape}.")
@@ -424,10 +424,10 @@ _NOT_STATIC = (
 
 
 def _flatten(estimate: Estimate) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-    """Value, what makes its interval and their unit, of one shape, and what runs of a request share.
+    """Leaves of one shape: value, statistics of its interval, exponent of their unit; and the static fields.
 
-    What differs from run to run is left out, so that such estimates can be mapped, stacked and averaged
-    together; of what comes out nobody knows a seed that would repeat it.
+    Fields that differ between runs of a request are left out, so that its estimates can be mapped, stacked and
+    averaged together; `seed` is one of them, since no seed repeats the result.
     """
     xp, value = namespace(estimate._value), estimate._value
     exponent = xp.full_like(detach(value), math.log2(estimate._scale))

@@ -33,7 +33,7 @@ class Controlled(Statistics):
     """The same where a control variate is used, whose mean is not known exactly."""
 
     known: Array
-    """The part of the squared standard error that units do not tell: the variance from that mean."""
+    """The part of `stderr**2` that comes from the uncertain mean of the control, and not from units."""
 
 
 def statistics(scores: Array, layout: Layout) -> Statistics:
@@ -70,7 +70,7 @@ def _from_means(mean: Array, means: Array, layout: Layout) -> Statistics:
     share = layout.unit_rows / layout.n_directions
     largest = int(np.argmax(share))
     if share[largest] >= 0.5:
-        # The mean over all, less the part of the largest unit, is what the others say.
+        # The mean over the other units is (mean - w m_1) / (1 - w).
         w = float(share[largest])
         gap = means[largest, ...] - (mean - w * means[largest, ...]) / (1 - w)
         return Statistics(mean, w * xp.abs(gap), xp.zeros_like(mean), xp.zeros_like(mean))
@@ -89,7 +89,7 @@ def _from_means(mean: Array, means: Array, layout: Layout) -> Statistics:
 
 
 def with_variance(found: Statistics, variance: Array | None) -> Statistics:
-    """The same with an error that has a further, independent source of this variance."""
+    """The statistics with an independent error of this variance added to the standard error."""
     if variance is None:
         return found
     stderr = namespace(found.stderr).sqrt(found.stderr * found.stderr + variance)
@@ -146,9 +146,10 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
     correction for skewness g (JASA 1978), `g (1 + 2 t^2) / (6 sqrt(units))` standard errors, times 1.25, since
     the skewness of few means comes out too small; it never more than doubles, and no arm is made shorter.
 
-    Where scores are steps on a circle, units round the length of every step alike, up to one row, and may all
-    agree on what is wrong. One row more or less that fewer than 3 in `n_units` units have (for 95%) is easily
-    missed, and changes the mean by 3 jumps in `n_directions`: no arm is shorter than that.
+    Where scores are steps on a circle, every unit has the same number of rows on a step, give or take one, and
+    all may agree on a wrong mean. One row more or less in fewer than 3 of `n_units` units (for 95%) is easily
+    missed: no arm is shorter than `log(looks / (1 - level)) jump / n_directions`, where the logarithm is 3 for
+    one look at 95%.
     """
     xp = namespace(found.mean)
     t = student_quantile(level, degrees_of_freedom(layout), looks)
@@ -159,7 +160,7 @@ def interval_arms(found: Statistics, layout: Layout, level: float, looks: int) -
     if not isinstance(found, Controlled):
         arms = ((t + down) * found.stderr, (t + up) * found.stderr)
     else:
-        # Student's t is for the part that few units tell. Squared, as independent errors add up.
+        # Student's t for the part estimated from units, the normal quantile for the known one; squares add up.
         told = xp.maximum(found.stderr * found.stderr - found.known, nothing)
         rest = normal_quantile(level, looks) ** 2 * found.known
         arms = (xp.sqrt((t + down) ** 2 * told + rest), xp.sqrt((t + up) ** 2 * told + rest))

@@ -51,27 +51,29 @@ _ENOUGH_CHANGES = 128
 # Random pairs that stand for all, where there is no formula for their mean cost.
 _PAIRS = 1 << 12
 
-# Coordinates that are looked at together.
+# Coordinates that are read at a time.
 _PIECE_ITEMS = 1 << 20
 
-# The relative variance of the mean, were all the cost along one line, from which on intervals were found to
-# miss; and the squared coefficient of variation of one-dimensional distances from which on some stand out.
+# Few directions carry the value if both are exceeded: by the relative variance of the mean, were all the cost
+# along one line (intervals were found to miss from there on), and by the squared coefficient of variation of
+# one-dimensional distances.
 _TOO_VARIABLE = 0.1
 _UNEVEN = 0.05
 
-# Of random pairs of points, the share that makes an arc of directions crowded on which they fall together; the
-# part of an interval's arm that such an arc may amount to; and places from beyond an arc to its middle.
+# An arc of directions is crowded if this share of random pairs of points fall together on it. Missed arcs may
+# change the value by _UNNOTICED of an interval's arm. Scores are taken at these offsets from the middle of an
+# arc, in half widths.
 _CROWDED = 0.1
 _UNNOTICED = 0.7
 _OUTSIDE_IN = np.concatenate([[2.0], 0.5 ** np.arange(9), [0.0]])
 
 
-# Coordinates that are looked at to tell whether points were written to.
+# Coordinates of a cloud that are copied, to notice later writes.
 _LOOKED_AT = 1 << 12
 
 
 def look_of(points: Array) -> Any:
-    """What changes when points are written to: torch counts writes; of NumPy's arrays, some of their rows."""
+    """A fingerprint that changes when points are written to: torch's count of writes, or some NumPy rows."""
     kind = library(points)
     if kind == "torch":
         return 0 if points.is_inference() else points._version
@@ -87,7 +89,7 @@ def look_of(points: Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What was estimated, for those who ask whether its interval can be trusted."""
+    """The score and the clouds of an estimate, which decide whether its interval can be trusted."""
 
     score: Score
     x: Cloud
@@ -96,11 +98,11 @@ class Subject:
     is_basis: bool
     """Whether whole blocks are orthonormal bases."""
     looks_of_points: tuple[Any, ...] = ()
-    """By which points that were written to since are known, as far as can be seen: see :func:`look_of`."""
+    """Fingerprints of both clouds, which tell most later writes to them: see :func:`look_of`."""
 
     @property
     def wanted_points(self) -> list[tuple[Cloud, Table]]:
-        """Which points :meth:`doubts` looks at: clouds, and what is drawn to choose from them."""
+        """The clouds that :meth:`doubts` takes random points of, each with the places drawn for it."""
         rng = np.random.default_rng(0)
         if not self.score.breaks_ties:
             return [(self.x, _drawn_places(self.x, rng)) for _ in range(2)]
@@ -114,9 +116,9 @@ class Subject:
     def doubts(
         self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
     ) -> Any:
-        """As the function :func:`doubts`, for these scores and what was found from them.
+        """As the function :func:`doubts`, for these scores and their statistics.
 
-        They are in units of 2^(exponent p), where there is one.
+        Both are in units of 2^(exponent p), if there is an exponent.
         """
         if self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
             return np.full(found.mean.shape, FEW, dtype=object)
@@ -142,8 +144,8 @@ def doubts(
 ) -> Table:
     """Why the interval of each value `(...)` cannot be trusted: an array of texts, empty where it can.
 
-    `scores (n_directions, ...)` are those of the clouds, `value` is their mean, or something better where a
-    control variate is used, and `half_width` is the longer arm of the interval. `exact_moments` says that
+    `scores (n_directions, ...)` are those of the clouds, `value` is their mean, less what a control variate
+    explains where one is used, and `half_width` is the longer arm of the interval. `exact_moments` says that
     blocks integrate quadratic functions of the direction without error.
     """
     reasons = np.full(scores.shape[1:], "", dtype=object)
@@ -164,8 +166,8 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
 
     A direction on which far-apart points fall together couples them at random. Clouds without structure are
     matched along a direction and at random across it, which costs a known part of what random pairs cost. Where
-    no drawn direction reaches two thirds of that part, all of them tell points apart that others do not. The
-    distance of the means is paid by every coupling, and counts on neither side.
+    no drawn direction reaches two thirds of that part, all of them tell points apart that others do not. Every
+    coupling pays the distance of the means, which is subtracted on both sides.
     """
     if min(x.n, y.n) == 1:
         return np.zeros(scores.shape[1:])
@@ -173,7 +175,7 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     random_pairs = np.maximum(typical_cost(x, y, p) - shift, 0.0)
     most, least = scores.max(axis=0), scores.min(axis=0)
     seen = most - shift >= 2 / 3 * _mean_across(x.dim, p) * random_pairs
-    # One coupling alone was met: what another one costs was not seen, unless there is no other.
+    # All drawn directions have one coupling: the cost of others was not seen, unless there are no others.
     alike = most - least <= 64 * np.finfo(np.float64).eps * most
     seen = np.where(alike, _is_scaled_copy(x, y) if alike.any() else False, seen)
     return np.where(seen, 0.0, random_pairs)
@@ -182,7 +184,7 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
 def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
     """Whether y is x shifted and scaled, to rounding, so that every direction couples them alike, `(...)`.
 
-    Of points that lie in files or elsewhere nothing is said.
+    False for points that lie in files or on other machines, which are not read.
     """
     batch = shared_batch(x, y)
     found = np.zeros(batch, dtype=bool)
@@ -215,14 +217,14 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
     """What a direction's score may change by where couplings change too rarely to be averaged, else 0.
 
     Nearly equal clouds keep one coupling on almost all directions, and a block of directions gives its cost
-    almost without error. What remains are directions on which two points change places: about as many, of all
-    pairs of points, as the clouds are apart in units of the distance within such a pair.
+    almost without error. What remains are directions on which two points change places: for each pair of points
+    a share of about `apart / distance`, how far the clouds are apart over the distance within the pair.
     """
     fewer, more = sorted((x.n, y.n))
     if fewer == 1:
         return np.zeros(scores.shape[1:])
-    # Clouds that are nearly equal but for a shift are as rare in changes as without it. Only for p = 2 do
-    # blocks give the cost of the shift without error; otherwise its own variation widens the interval.
+    # A shift changes no coupling, so it is subtracted: for p = 2 only, where blocks give its cost without
+    # error; otherwise its own variation widens the interval.
     factor, shift = mean_power(x.dim, p), mean_gap(x, y) ** 2 if p == 2 else 0.0
     apart = np.maximum(value / factor - shift, 0.0) ** (1 / p)
     lengths = _random_lengths(x, x)
@@ -261,8 +263,8 @@ def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> Table:
 def _crowded_angles(pairs: Table, share: float, n: int) -> Table:
     """The middles of arcs, of this share of all directions, on which many of the pairs `(pairs, 2)` meet.
 
-    Many are a tenth of them, four times as many as directions without preference would have, and three of the
-    pairs that there are of n points.
+    Many are at least a share `_CROWDED` of them, four times as many as uniform directions would have, and the
+    share of 3 among the n (n - 1) / 2 pairs of points.
     """
     pairs = pairs[np.any(pairs != 0, axis=1)]
     angles = np.sort((np.arctan2(pairs[:, 1], pairs[:, 0]) + np.pi / 2) % np.pi)
@@ -282,10 +284,10 @@ def _crowded_angles(pairs: Table, share: float, n: int) -> Table:
 
 
 def _surprise(offsets: Table) -> Table:
-    """Weights of scores at these offsets from the middle of an arc: their mean, less what is seen from outside.
+    """Weights of scores at these offsets from the middle of an arc: their mean on it, less its prediction.
 
-    From the two outermost, the larger of which is off the arc, one foresees a quadratic form of the direction.
-    What is left is integrated by the trapezoidal rule.
+    The prediction is the mean of the quadratic form of the direction through the two outermost scores, the
+    first of which is off the arc. Means are by the trapezoidal rule.
     """
     steps = -np.diff(offsets[1:]) / offsets[1]
     weights = np.zeros(len(offsets))
@@ -312,7 +314,7 @@ def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: Table) -> Table:
 def _typical_distance(lengths: Table) -> Table:
     """The median length of pairs `(..., pairs)` of different points, `(...)`; 0 where there are none."""
     with warnings.catch_warnings():
-        # A cloud of equal points.
+        # The median of a cloud of equal points is NaN, with a warning.
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nan_to_num(np.nanmedian(np.where(lengths > 0, lengths, np.nan), axis=-1)))
 
@@ -329,7 +331,7 @@ def _is_heavy(dim: int, p: float, scores: Table) -> Table:
 
 
 def _mean_across(dim: int, p: float) -> float:
-    """E (1 - theta_1^2)^(p/2) for theta uniform on the sphere: what is left of a power across a direction."""
+    """E (1 - theta_1^2)^(p/2) for theta uniform on the sphere: the mean p-th power of a length across theta."""
     a, b = (dim - 1) / 2, dim / 2
     return math.exp(math.lgamma(a + p / 2) + math.lgamma(b) - math.lgamma(a) - math.lgamma(b + p / 2))
 
@@ -376,13 +378,13 @@ def _random_lengths(x: Cloud, y: Cloud) -> Table:
 
 
 def _pieces(n: int, items: int) -> Iterator[slice]:
-    """All of `n` rows of so many numbers, as many at a time as take little memory."""
+    """Slices of `n` rows of `items` numbers each, as many rows at a time as take little memory."""
     step = max(1, min(_PAIRS, _PIECE_ITEMS // max(1, items)))
     return (slice(first, min(n, first + step)) for first in range(0, n, step))
 
 
 def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], Table]:
-    """Some of the points `(..., pairs, dim)` drawn by their weights, which a few points alone may have."""
+    """Points drawn by their weights: a function of a slice of the pairs, `(..., pairs, dim)`."""
     places = _drawn_places(cloud, rng)
     if isinstance(cloud, DistantCloud):
         assert cloud.seen is not None
@@ -392,14 +394,14 @@ def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], 
     if cloud.weights is None:
         return lambda some: np.asarray(points[..., places[some], :], dtype=np.float64)
     ends = np.cumsum(_weights(cloud), axis=-1).reshape(-1, cloud.n)
-    # Below the end of a point and not below that of the one before it: points without weight have no place.
+    # The first point whose cumulative weight exceeds the place: points without weight are never drawn.
     index = np.stack([np.searchsorted(row, places * row[-1], side="right") for row in ends])
     index = index.reshape(*cloud.batch, _PAIRS)
     return lambda some: np.asarray(gather_points(points, index[..., some]), dtype=np.float64)
 
 
 def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:
-    """What chooses random points, `(pairs,)`: their numbers, or shares of the mass that comes before them."""
+    """Random places `(pairs,)`: row numbers, or for weighted clouds shares of the cumulative mass."""
     return rng.integers(0, cloud.n, size=_PAIRS) if cloud.weights is None else rng.random(_PAIRS)
 
 

@@ -1,4 +1,4 @@
-"""Powers so high that the costs of clouds that differ vanish."""
+"""Powers so high that the costs of different clouds underflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orthoslice.clouds.cloud import Cloud
 
 
 def check_underflow(p: float, dtype: DType, scores: Array, differ: Callable[[], bool]) -> None:
-    """Refuse powers so high that costs of points that differ vanish in their floating type."""
+    """Raise where p is so high that costs of different points underflow in their floating type."""
     info = np.finfo(dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
     if not is_high_power(p, info) or float(scores.mean(axis=0).min()) > tiny / eps or not differ():

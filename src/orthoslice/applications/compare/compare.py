@@ -1,4 +1,4 @@
-"""All that can be said of two tables at once: how far apart, whether by chance, in what, and how certain."""
+"""One comparison of two tables: how far apart, whether by chance, in which columns, and how certain."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DEFAULT_ROWS = 5_000
 
 UNITS = "in units of the data"
 
-# Pairs of rows that tell how far apart two rows typically are.
+# Random pairs of rows whose median distance is `typical_gap`.
 _PAIRS = 1000
 
-# Coordinates of them that are looked at together.
+# Coordinates of those pairs that are read at a time.
 _PIECE_ITEMS = 1 << 20
 
 
@@ -87,7 +87,7 @@ class Comparison:
     seed: int
     typical_gap: float
     options: dict[str, Any] = field(default_factory=dict)
-    """What was passed besides, as keyword arguments of :func:`compare`."""
+    """The other keyword arguments of :func:`compare`, as they were passed."""
     sliced: Estimate | None = None
     projected: Estimate | None = None
     bounds: Bounds | None = None
@@ -162,12 +162,12 @@ class Plan:
 
     @functools.cached_property
     def _common(self) -> dict[str, Any]:
-        """What all functions take."""
+        """Options that all functions take."""
         return {"rng": self.seed, "memory": self.memory, "workers": self.workers}
 
     @functools.cached_property
     def _drawn(self) -> dict[str, Any]:
-        """What those take that draw directions of a kind."""
+        """Options of the functions that take `directions`."""
         chosen = {"directions": self.directions, "n_directions": self.n_directions, "progress": self.progress}
         return self._common | chosen
 
@@ -188,7 +188,7 @@ class Plan:
         x, y, weights = self._sampled
         if any(w is not None for w in weights.values()):
             return None
-        # Lower powers look less at a few outliers, so that the test is the more powerful.
+        # A lower power gives outliers less weight, which makes the test more powerful.
         p = 1.0 if self.p is None else self.p
         return two_sample_test(x, y, p, n_permutations=self.n_permutations, **self._drawn)
 
@@ -257,8 +257,8 @@ def compare(
     n_permutations
         As in :func:`two_sample_test`.
     max_rows
-        The sliced distance comes from all rows. The rest is worked out from at most so many of each cloud,
-        chosen at random, and from fewer where `memory` does not hold them.
+        The most rows of each cloud, chosen at random, that all parts but the sliced distance are worked out
+        from; fewer where `memory` does not hold them. The sliced distance comes from all rows.
 
     Returns
     -------
@@ -324,7 +324,7 @@ def plan_comparison(
         raise ValueError(f"`features` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
     _, seed = resolve_rng(rng, np.zeros(1))
     assert seed is not None
-    # What bounds and matchings take, of samples that may differ in size, is more than what the others do.
+    # Of all parts, bounds and matchings of samples of unequal size take the most memory.
     example = Cloud(cloud_x.points[:1]), Cloud(cloud_x.points[[0, 0]])
     room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
     most = max(2, min(check_count("max_rows", max_rows), room))
@@ -349,12 +349,12 @@ def _feature_names(features: Sequence[Hashable] | None, x: Any, y: Any) -> tuple
     if features is not None and of_frame is not None:
         raise ValueError("`features` must be None beside a data frame, whose columns are the names.")
     named = of_frame if features is None else features
-    # Strings of NumPy show themselves as such in texts.
+    # The repr of NumPy's strings, np.str_('age'), would show in texts.
     return None if named is None else tuple(str(n) if isinstance(n, str) else n for n in named)
 
 
 def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
-    """All rows, or so many at random, with weights that sum to 1."""
+    """All rows, or `most` of them at random, with weights that sum to 1."""
     if cloud.n <= most:
         return Cloud(np.asarray(cloud.points), cloud.weights)
     rows = np.sort(draw.choice(cloud.n, size=most, replace=False))

@@ -31,7 +31,7 @@ _MOST_BINS, _FEWEST_BINS = 40, 8
 _MOST_QUANTILES = 99
 _MOST_LOOKS = 200
 
-# Numbers closer than this part of them are drawn as one.
+# Numbers whose relative difference is smaller than this are drawn as one.
 _SAME = 1e-6
 
 
@@ -45,7 +45,7 @@ class Bars(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Bars for names of the y axis, from 0 to the right, with what stands at their ends."""
+    """Horizontal bars from 0, one a named row of the y axis, with texts at their ends."""
 
     first: int
     """The row of the first one."""
@@ -110,21 +110,21 @@ class Axis(NamedTuple):
     low: float
     high: float
     names: tuple[str, ...] = ()
-    """Those of its rows, from the top, where it has rows and no numbers."""
+    """The names of its rows, from the top, if it has rows instead of numbers."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn, whoever draws it."""
+    """A picture as data: title, axes and marks."""
 
     title: str
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
     told: str
-    """What there is to see, for those who do not see it."""
+    """A description of the picture in words, for screen readers."""
     is_square: bool = False
-    """Whether both axes are of one length, so that a diagonal is one."""
+    """Whether both axes have the same length, so that y = x is the diagonal."""
 
 
 def picture_directions(estimate: Estimate, *, unit: str = UNIT) -> Picture:
@@ -191,7 +191,7 @@ def picture_quantiles(
 def picture_features(explanation: Explanation, *, n_shown: int = 10) -> Picture:
     """The part of each feature in the difference, the largest first."""
     features = explanation.features
-    # One left over has a row of its own rather than one that is called others.
+    # A single feature left over is named, not called "others".
     shown = features[: n_shown if len(features) > n_shown + 1 else n_shown + 1]
     names = [str(feature.name) for feature in shown]
     shares = [feature.share for feature in shown]
@@ -333,11 +333,11 @@ def _levels(n: int) -> Table:
 
 
 def _quantiles(cloud: Cloud, theta: DenseDirections, levels: Table) -> Table:
-    """Quantiles of the projected points: of each level the first value that so much mass does not exceed."""
+    """Quantiles of the projected points: for each level the first value whose cumulative mass exceeds it."""
     values = _floats(cloud.project(theta, slice(0, 1), widely=True))[0]
     if cloud.weights is None:
         places = np.floor(levels * cloud.n).astype(int)
-        # The values at a few places of the order do not take the whole order.
+        # Only the values at these places are needed: a partition is enough.
         found: Table = np.partition(values, places)[places]
         return found
     order = np.argsort(values, kind="stable")
@@ -355,7 +355,7 @@ def _distance_of(estimate: Estimate) -> float:
 
 
 def _histogram(values: Table, beside: float, label: str) -> Bars:
-    """Counts in bins of the width of Freedman and Diaconis, within reason."""
+    """Counts in `_FEWEST_BINS` to `_MOST_BINS` bins, by the rule of Freedman and Diaconis."""
     low, high = float(values.min()), float(values.max())
     if high - low <= _SAME * max(abs(high), abs(beside)):
         # One bar that can be seen.
@@ -369,10 +369,10 @@ def _histogram(values: Table, beside: float, label: str) -> Bars:
 
 
 def _ends(values: Table, *others: float) -> tuple[float, float]:
-    """A range that holds all these numbers, with some room; never below 0 where they are not."""
+    """A range that holds all these numbers, with some room; not below 0 if no number is."""
     low, high = min(float(values.min()), *others, math.inf), max(float(values.max()), *others, -math.inf)
     size = max(abs(low), abs(high))
-    # What differs by rounding only is one number.
+    # Numbers that differ by rounding only count as equal.
     room = 0.05 * (high - low if high - low > _SAME * size else size) or 1.0
     return (max(0.0, low - room) if low >= 0 else low - room), high + room
 

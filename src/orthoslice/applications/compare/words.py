@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 # p-values up to which the answer is "yes" and "probably"; above the last one nothing speaks for a difference.
 _SURE, _LIKELY, _OPEN = 0.01, 0.05, 0.2
 
-# From so many rows on, what cannot be chance may still be too small to matter.
+# With this many rows in both samples, a difference that is not chance may still be too small to matter.
 _MANY_ROWS = 2000
 
-# Columns that are named: so many, of those that show in whole percents.
+# The most columns to name, and the least share of one: less is shown as 0%.
 _SHOWN_FEATURES, _LEAST_SHARE = 5, 0.005
 
 # The questions of sections that the report has pictures for.
@@ -55,7 +55,7 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
 
 
 def told(found: Comparison) -> str:
-    """The same as plain text."""
+    """The sections as plain text."""
     lines: list[str] = []
     for question, answer, details in tell(found):
         lines.append(" ".join(part for part in (question, answer) if part))
@@ -64,7 +64,7 @@ def told(found: Comparison) -> str:
 
 
 def told_html(found: Comparison) -> str:
-    """The same for notebooks."""
+    """The sections as HTML, for notebooks."""
     parts = []
     for question, answer, details in tell(found):
         head = " ".join(part for part in (question, answer) if part)
@@ -155,7 +155,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def quiet_interval(est: Estimate) -> tuple[float, float]:
-    """The 95% interval of a distance, without a warning: for those who say by themselves what is doubtful."""
+    """The 95% interval of a distance, or NaN, without a warning: :func:`notes_of` says what is doubtful."""
     return est._told_interval() or (math.nan, math.nan)
 
 
@@ -163,7 +163,7 @@ def _features(found: Comparison) -> Section:
     told = found.explanation
     assert told is not None
     most = [f for f in told.features[:_SHOWN_FEATURES] if f.share > 0]
-    # Of very many columns none need have as much.
+    # With very many columns, no share may reach _LEAST_SHARE.
     most = [f for f in most if f.share >= _LEAST_SHARE] or most
     if not most:
         return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
@@ -184,7 +184,7 @@ def change_in_words(feature: Feature, name: str) -> str:
 
 
 def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
-    """What to keep in mind."""
+    """Notes on dominant features, sampling, weights and doubtful errors."""
     notes = []
     if found.explanation is not None:
         notes += [note.replace(SCALED, scale_hint) for note in found.explanation.notes]

@@ -25,8 +25,8 @@ from orthoslice.check.names import answers_other_names
 from orthoslice.clouds.cloud import Cloud, detached, make_clouds
 from orthoslice.directions.base import check_count
 
-# How far points that stand for one and the same point of a cloud are set apart, in standard deviations of the
-# cloud: enough to have an order on every line, too little to be seen.
+# Start points that are copies of a cloud's points get normal noise of _APART standard deviations of the cloud:
+# enough to order copies on every line, too little to be seen.
 _APART = 1e-3
 
 
@@ -62,7 +62,7 @@ def barycenter(
         Clouds `(n, dim)` of one array library, whose sizes may differ: a sequence, a mapping from names, pairs
         ``(name, cloud)``, or an array `(clouds, n, dim)`.
     weights
-        What each cloud counts, `(clouds,)` or by name, with sum 1; all the same when None.
+        The share of each cloud, `(clouds,)` or by name, with sum 1; equal shares when None.
     n_points
         Points of the answer; as many as the largest cloud has when None.
     method
@@ -149,7 +149,7 @@ def _check_named(clouds: Any) -> dict[Hashable, Any]:
 
 
 def _in_order(what: str, values: Any, names: list[Hashable]) -> Any:
-    """Values in the order of the clouds, where they have their names."""
+    """Values in the order of the clouds; a mapping is read by the names of the clouds."""
     if not isinstance(values, Mapping):
         return values
     if set(values) != set(names):
@@ -195,7 +195,7 @@ def _of_one_type(clouds: Sequence[Cloud]) -> list[Cloud]:
 
 
 def _check_shares(weights: Any, names: list[Hashable]) -> list[float]:
-    """What each cloud counts."""
+    """The share of each cloud, with sum 1."""
     n_clouds = len(names)
     if weights is None:
         return [1 / n_clouds] * n_clouds
@@ -230,7 +230,7 @@ def _start(clouds: list[Cloud], shares: list[float], n: int, seed: int) -> Array
     """Points of one cloud, moved to the weighted mean of all."""
     enough = [k for k, c in enumerate(clouds) if c.n >= n]
     if enough:
-        # Of equal shares the first.
+        # Ties go to the first cloud.
         k = max(enough, key=lambda k: (shares[k], -k))
     else:
         k = max(range(len(clouds)), key=lambda k: clouds[k].n)
@@ -243,7 +243,7 @@ def _start(clouds: list[Cloud], shares: list[float], n: int, seed: int) -> Array
         picked = np.arange(n) if n == cloud.n else np.sort(rng.choice(cloud.n, n, replace=False))
         return moved if n == cloud.n else xp.take(moved, xp.asarray(picked, device=device(moved)), axis=0)
     weights = np.full(cloud.n, 1 / cloud.n) if cloud.weights is None else to_numpy(cloud.weights)
-    # Every point as often as its weight says, up to one.
+    # Systematic sampling: point k is picked `n * weights[k]` times, rounded up or down.
     ends = np.cumsum(weights.astype(np.float64))
     picked = np.searchsorted(ends / ends[-1], (np.arange(n) + rng.random()) / n, side="right")
     points = xp.take(moved, xp.asarray(np.minimum(picked, cloud.n - 1), device=device(moved)), axis=0)

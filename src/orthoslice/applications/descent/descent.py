@@ -35,9 +35,9 @@ from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import BlockSampler, check_count
 from orthoslice.estimates.request import Request, plan_layout
 
-# Directions of a step, in whole blocks: a dozen blocks, so that momentum has little noise to gather, of 32 to
-# about 512 directions in all. A fixed set is all there is, so it is larger. In very high dimension one block of
-# orthonormal rows moves points in the space that they span.
+# Fresh directions of a step: _FRESH_BLOCKS whole blocks, for little noise in the momentum, but at least
+# _FEWEST_ROWS and at most about _MOST_ROWS rows. A fixed set has at least _FIXED_ROWS. Above dim _MOST_ROWS a
+# step has one block of _MOST_ROWS orthonormal rows, and moves points within their span.
 _FRESH_BLOCKS = 12
 _FEWEST_ROWS, _MOST_ROWS = 32, 512
 _FIXED_ROWS = 256
@@ -131,7 +131,7 @@ def move(
     sampler, count = _choose_directions(sampler, check_n_directions(given.n_directions, sampler), x.dim, fresh)
     sampler, layout = plan_layout(sampler, count, x.dim, score, 2.0, adaptive=False)
     like = x.points
-    # As everywhere, what is in host memory is worked on by compiled kernels.
+    # Arrays in host memory become NumPy arrays, for which there are compiled kernels.
     on_host = is_bridged(like) or (library(like) == "jax" and is_readable(like))
     worked_on = [_to_host(c) if on_host else detached(c) for c in (x, *clouds)]
     if on_host and isinstance(sampler, Given):
@@ -219,7 +219,7 @@ def _common_scale(clouds: Sequence[Cloud]) -> float:
 
 
 def _spread(clouds: Sequence[Cloud], weights: Sequence[float]) -> float:
-    """The root mean square distance of points of the clouds from the middle of all; rounding at least."""
+    """The root mean square distance of points from the mean of all clouds, plus 4 eps times their size."""
     xp = namespace(clouds[0].points)
     means = [mean_point(c) for c in clouds]
     middle = weighted_sum(means, weights)

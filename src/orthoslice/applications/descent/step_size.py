@@ -1,4 +1,4 @@
-"""Steps that bring a cloud nearer to others, of a length that nobody has to guess.
+"""Steps that bring a cloud nearer to others; their length has a formula, so there is no learning rate.
 
 With its couplings held fixed, the sliced objective `sum_j w_j SW_2^2(x, y_j)` is quadratic in every point of
 x, with one matrix for all of them: the mean `A` of `theta theta^T` over the directions. A step goes to the
@@ -27,16 +27,16 @@ from orthoslice.directions import Given
 from orthoslice.estimates.driver import value_and_gradient
 from orthoslice.estimates.request import Request
 
-# Steps gather momentum, up to this share of the last move. With less they are slower, with more they gather
-# what differs from one draw of directions to the next (measured with .6, .8 and .9).
+# The largest momentum: a step starts from x_k + momentum (x_k - x_(k-1)). With less the descent is slower, with
+# more it gathers the noise of fresh directions (measured with .6, .8 and .9).
 _MOMENTUM = 0.8
 
-# Where directions are fresh, the objective has settled when its mean over so many steps is not lower than over
-# as many before by this share at least.
+# With fresh directions the objective has settled when its mean over the last _WINDOW steps is at least
+# 1 - _LEAST_FALL times its mean over the _WINDOW steps before.
 _WINDOW = 15
 _LEAST_FALL = 0.02
 
-# Targets in a mean before its error is judged by how far a single one is off.
+# Averaged steps from which on `move / sqrt(averaged)` is taken for the error of their mean.
 _FEWEST_AVERAGED = 8
 
 Callback = Callable[[int, Array, float], Any]
@@ -83,14 +83,14 @@ class Objective:
         return stream.fold(step, STEPS) if self.fresh else stream
 
     def _inverse(self, step: int) -> np.ndarray[Any, Any] | float:
-        """The inverse of A, or a multiple of the identity that is nowhere larger."""
+        """The inverse of A, or the identity over A's largest eigenvalue, which is no larger."""
         if not self.is_sliced:
             return 1.0
         if self._has_whole_bases:
             return float(self._dim)
         if not self.fresh:
             return self._fixed_inverse
-        # The inverse for a single draw would magnify what it happens to see little of.
+        # The inverse of a single draw's A would magnify noise along its small eigenvalues.
         return 1 / float(np.linalg.norm(self._second_moment(step), 2))
 
     @property
@@ -104,7 +104,7 @@ class Objective:
 
     @functools.cached_property
     def _fixed_inverse(self) -> np.ndarray[Any, Any]:
-        # Points cannot move, and need not, along what no direction sees.
+        # A pseudo-inverse: points do not move within the null space of A, which no direction sees.
         inverse: np.ndarray[Any, Any] = np.linalg.pinv(self._second_moment(0), rcond=1e-10, hermitian=True)
         return inverse
 
@@ -127,7 +127,7 @@ class Objective:
 
 
 def _over_weights(gradient: Array, weights: Array) -> Array:
-    """What a unit of mass is pulled by; points without mass stay where they are."""
+    """`gradient / weights`, row by row; 0 for points of weight 0, which stay where they are."""
     xp = namespace(gradient)
     weights = xp.astype(weights, gradient.dtype)[:, None]
     heavy = weights > 0
@@ -135,7 +135,7 @@ def _over_weights(gradient: Array, weights: Array) -> Array:
 
 
 class Run(NamedTuple):
-    """What a descent leaves behind."""
+    """The outcome of :func:`descend`."""
 
     points: Array
     value: float
@@ -154,13 +154,13 @@ def descend(
     callback: Callback | None,
     advance: Callable[[int], None],
 ) -> Run:
-    """Move x down the objective until that has settled and points are within `rtol` spreads of their places.
+    """Move x down the objective until it has settled and points are within `rtol` spreads of their places.
 
-    Steps have momentum (Nesterov's) until the objective has settled. Where it is one function all the time, a
-    step that would raise it is not made and the momentum is lost, so that it never rises. Where every step has
-    other directions, what follows is averaged: the k-th step goes a k-th of its way. Steps of PW have no
-    momentum, since they may raise it. Nor have those on a line: the first is the monotone map, and overshooting
-    would let points cross.
+    Steps have momentum (Nesterov's) until the objective has settled. For SW on fixed directions, a step that
+    would raise the objective is dropped and the momentum is reset, so that the objective never rises.
+    Otherwise the steps after settling are averaged: the k-th goes 1 / k of the way to its target. Steps of PW
+    have no momentum, since they may raise PW. Nor have steps in one dimension: the first is the monotone map,
+    and overshooting would let points cross.
     """
     has_momentum = objective.is_sliced and x.dim > 1
     points = before = x.points
@@ -182,7 +182,7 @@ def descend(
         in_a_row += 1
         error = move / math.sqrt(max(averaged, 1))
         if objective.never_rises:
-            # Steps become shorter bit by bit, so that one of this length is followed by others.
+            # Steps shrink slowly: those after one of this length may add up to several times as much.
             converged = error <= rtol / 10
         elif averaged:
             converged = averaged >= _FEWEST_AVERAGED and error <= rtol
@@ -195,7 +195,7 @@ def descend(
             break
     last, _, _ = _look(objective, Cloud(points, x.weights), len(movement), spread)
     history.append(last)
-    # Points hardly move while they are averaged, and every step has directions of its own.
+    # While steps are averaged points hardly move and directions are independent: average the values too.
     value = math.fsum(history[-1 - averaged :]) / (1 + averaged)
     return Run(points, value, history, movement, error, converged)
 
@@ -205,7 +205,7 @@ def _look(objective: Objective, x: Cloud, step: int, spread: float) -> tuple[flo
     value, target = objective.look(x, step)
     xp = namespace(target)
     moved = target - x.points
-    # Read together: the host waits once a step.
+    # Both numbers in one transfer: the host waits once a step.
     both = to_numpy(xp.stack([value, xp.sqrt(xp.mean(xp.sum(moved * moved, axis=-1)))]))
     value, move = float(both[0]), float(both[1])
     if not math.isfinite(value):

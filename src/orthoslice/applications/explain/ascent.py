@@ -15,19 +15,19 @@ from orthoslice.directions.base import DenseDirections
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
-# The search goes over so many points of each cloud, at most; what it finds is improved on all of them.
+# Searches use at most _SEARCHED points of each cloud, from _STARTS starts; the best is refined on all points.
 _SEARCHED = 4096
 _STARTS = 8
 
-# Axes among which starts are looked for: of a great many most do not matter.
+# Only the _AXES axes with the largest scores are candidates for starts.
 _AXES = 64
 _SEARCH_STEPS, _LAST_STEPS = 40, 8
 
-# A step that gains less than this part of the score is the last one. Shorter steps than this are not tried.
+# An ascent ends when a step gains at most _GAIN times the score, or when even _SHORTEST_STEP gains nothing.
 _GAIN = 1e-4
 _SHORTEST_STEP = 2.0**-8
 
-# Of a start that lies in the span of what was found before, nothing but rounding is left.
+# If the part of a unit row orthogonal to the basis is no longer than this, it is rounding.
 _LEAST_LENGTH = 1e-6
 
 # Coordinates that are multiplied by weights at a time.
@@ -59,13 +59,13 @@ class Landscape(NamedTuple):
     memory: int
 
     def scores(self, theta: Table) -> Table:
-        """Of unit rows `theta (slices, dim)`, as many at a time as the memory holds."""
+        """W_p^p along unit rows `theta (slices, dim)`, as many at a time as the memory holds."""
         step = max(1, self.memory // (2 * coupling_bytes(self.x, self.y)))
         parts = [theta[first : first + step] for first in range(0, len(theta), step)]
         return np.concatenate([line_scores(self.x, self.y, self.p, *self._project(part)) for part in parts])
 
     def slope(self, theta: Table) -> Table:
-        """The gradient by the direction `theta (dim,)`, couplings as they are."""
+        """The gradient of W_p^p by the direction `theta (dim,)`, with the coupling held fixed."""
         px, py = self._project(theta[None])
         if self.x.weights is None and self.y.weights is None:
             _, *slopes = sorted_slopes(px, py, self.p, 1.0)
@@ -86,8 +86,8 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
     """Mutually orthogonal directions, `count` of them or `dim`, each with the largest W_p^p that was found.
 
     Searches start from the best of `drawn` directions, the axes with the largest scores `on_axes (dim,)` and
-    the difference of the means, freed of what was found before, as they are on some of the points. On all
-    points no direction is worse than the best start, nor the first one than the best axis.
+    the difference of the means, made orthogonal to the directions found before and scored on a subsample. On
+    all points a direction scores at least as much as its best start, and the first one as the best axis.
     """
     x, y = land.x, land.y
     few = Landscape(*with_masses(*(_some_of(c, stream, k) for k, c in enumerate((x, y)))), land.p, land.memory)
@@ -107,7 +107,7 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
 
 
 def _mean(cloud: ReadyCloud) -> Table:
-    """Of points that may be too many to be multiplied by their weights all at once."""
+    """The weighted mean of a cloud, a few rows at a time to save memory."""
     if cloud.weights is None:
         return np.asarray(np.mean(cloud.points, axis=0))
     step = max(1, _AVERAGED // cloud.dim)
@@ -118,8 +118,8 @@ def _mean(cloud: ReadyCloud) -> Table:
 def climb(land: Landscape, start: Table, basis: Table, most_steps: int) -> Found:
     """A direction that is at least as good as the start, and orthogonal to the rows of the basis.
 
-    Steps go towards the gradient, all the way if that is better and half as far if not: where couplings stay
-    as they are and p = 2, the whole way is a step of the power method.
+    A step goes from theta to `(1 - s) theta + s gradient`, normalised, for the first s = 1, 1/2, 1/4, ... that
+    raises the score. With fixed couplings and p = 2, s = 1 is a step of the power method.
     """
     best = Found(start, float(land.scores(start[None])[0]))
     for _ in range(most_steps):
@@ -148,10 +148,10 @@ def _better(land: Landscape, best: Found, towards: Table, basis: Table) -> Found
 
 
 def _freed(rows: Table, basis: Table) -> Table:
-    """Unit rows orthogonal to those of an orthonormal basis, without the rows of which nothing is left."""
+    """The rows made orthogonal to an orthonormal basis, and of unit length; rows in its span are dropped."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows = rows[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0]
-    # Twice, since the first time leaves a rounding that counts where little is left.
+    # Twice: after the first time, rounding still matters in rows that nearly lie in the span.
     for _ in range(2):
         rows = rows - (rows @ basis.T) @ basis
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -160,7 +160,7 @@ def _freed(rows: Table, basis: Table) -> Table:
 
 
 def _some_of(cloud: ReadyCloud, stream: Stream, which: int) -> ReadyCloud:
-    """At most so many of its points, at random, of those that weigh something."""
+    """The cloud, or `_SEARCHED` random points of positive weight if it has more points."""
     if cloud.n <= _SEARCHED:
         return cloud
     keys = normals(stream.fold(which, SAMPLES), cloud.n, 1, np.dtype(np.float64)).reshape(-1)

@@ -1,4 +1,4 @@
-"""How it is found where two clouds differ: features alone, directions by ascent, points by their moves."""
+"""Find where two clouds differ: features one by one, directions by ascent, points by their moves."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from orthoslice.directions.walks import Piece, sweep_directions
 from orthoslice.estimates.request import plan_layout
 from orthoslice.estimates.underflow import check_underflow, have_other_points
 
-# A feature dominates that has at least this part of the pooled variance, and so many times the median's.
+# A feature dominates if its variance is at least _DOMINANT_SHARE of the sum over all features, and at least
+# _DOMINANT_RATIO times the median over the others.
 _DOMINANT_SHARE, _DOMINANT_RATIO = 0.5, 10.0
 
-# W_2 below this part of a standard deviation is not worth a word, nor is W_2^2 below this many times the
-# variance of a difference of means: two samples of a normal law are about as far apart.
+# A feature is "about the same" if W_2 is at most _NOTABLE standard deviations, or W_2^2 at most _BY_CHANCE
+# times the variance of the difference of means: two samples of one normal law are about that far apart.
 _NOTABLE, _BY_CHANCE = 0.02, 4.0
 
-# Parts of a change below this share of it are left out.
+# The text leaves out parts of a change (mean, spread, shape) below this share of W_2^2.
 _TOLD_SHARE = 0.2
 
 
@@ -101,8 +102,8 @@ def explain(
     one law lie apart, the more so the more features and the fewer points there are.
 
     *Points.* Along every drawn direction a point is matched with its place in the other cloud. How far it moves
-    is the p-th root of its mean |move|^p over directions, divided by what a move by 1 in space would give
-    there: a point that all directions agree to move by a vector moves by its length.
+    is `(mean |move|^p / E|theta_1|^p)^(1/p)` over directions: about the length of a vector, if every direction
+    moves the point by the projection of that vector.
 
     Examples
     --------
@@ -155,7 +156,7 @@ def explain(
 
 
 class Job(NamedTuple):
-    """All that the work on some features or directions needs."""
+    """What the workers need: the clouds, the power, memory and the number of threads."""
 
     x: ReadyCloud
     y: ReadyCloud
@@ -164,14 +165,14 @@ class Job(NamedTuple):
     workers: int
 
     def shared(self, many: int) -> tuple[int, int]:
-        """Workers, and of `many` rows those for each at a time: what fits the memory, and work for all."""
+        """The number of workers, and how many of `many` rows each takes at a time: within the memory."""
         row = (64 if couples_ranks(self.x, self.y) else 128) * (self.x.n + self.y.n)
         workers, rows = share_memory(self.memory, row, self.workers)
         return workers, min(rows, -(-many // workers))
 
 
 class Compared(NamedTuple):
-    """What was found of every feature, `(dim,)` each."""
+    """Scores, means and standard deviations of all features, `(dim,)` each."""
 
     scores: Table
     squared: Table
@@ -282,7 +283,7 @@ def _change(
 
 
 def _name_direction(names: list[Hashable], found: Found, scale: float, p: float) -> DifferentDirection:
-    # Of a direction and its opposite, the one in which the largest loading is positive.
+    # theta and -theta are one direction: make the largest loading positive.
     theta = found.theta * np.sign(found.theta[np.argmax(np.abs(found.theta))])
     order = np.argsort(-np.abs(theta), kind="stable")
     loadings = {names[k]: float(theta[k]) for k in order}
@@ -294,7 +295,7 @@ def _by_score(found: Found) -> float:
 
 
 def _notes(names: list[Hashable], told: Compared, sizes: tuple[int, int]) -> tuple[str, ...]:
-    """A word on a feature that has most of the pooled variance, if there is one."""
+    """A note on the feature that dominates the pooled variance, if one does."""
     part = sizes[0] / sum(sizes)
     between = part * (1 - part) * (told.y_mean - told.x_mean) ** 2
     variance = part * told.x_spread**2 + (1 - part) * told.y_spread**2 + between

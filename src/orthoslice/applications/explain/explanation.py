@@ -1,4 +1,4 @@
-"""What is found where two clouds differ: features, directions and points, and how they are told in words."""
+"""The answer of `explain`: the features, directions and points in which two clouds differ, and its text."""
 
 from __future__ import annotations
 

@@ -64,22 +64,24 @@ from orthoslice.directions.walks import Piece, sweep_directions
 
 DEFAULT_DIRECTIONS = 32
 
-# Up to this many dimensions mass may have to move far, in chains of many small steps, of which groups make few
-# at a time: there more trees are merged first (measured for dim 2, 3, 10 and 50).
+# Up to this many dimensions mass may have to move far, in chains of many small steps, and a sweep over groups
+# makes few of them: there more trees are merged first (measured for dim 2, 3, 10 and 50).
 _FEW_DIMENSIONS = 4
 _FEW_TREES, _MANY_TREES = 8, 32
 
-# Points, or pairs, of a group on the host: the table of a group's costs still fits a core's cache. Many points
-# in few dimensions have smaller ones, which come as near to the optimum in less time (measured).
+# Points, or pairs, of a group on the host: the table of a group's costs still fits a core's cache. More than
+# _MANY_POINTS points in few dimensions have small groups, which come as near to the optimum in less time
+# (measured).
 _GROUP = 256
 _SMALL_GROUP, _MANY_POINTS = 128, 1 << 14
 
-# So many points on the host, in few dimensions or in more, take less time as a single group than in several
-# sweeps (measured for dim 2, 10 and 50), and end at the optimum.
+# On the host up to _ONE_GROUP points, or _ONE_GROUP_IN_FEW in few dimensions, are a single group, which ends at
+# the optimum in less time than several sweeps take (measured for dim 2, 10 and 50).
 _ONE_GROUP_IN_FEW, _ONE_GROUP = 512, 1024
 
 # Groups are made of points of x, of their partners and of the sums of both in turn; a round is one of each.
-# On the host rounds go on until one lowers the cost by less than this share; elsewhere nobody looks.
+# On the host rounds go on until one lowers the cost by less than _LEAST_GAIN of it. Elsewhere the number of
+# sweeps is fixed, since reading a cost would wait for the device.
 _ROUND = 3
 _LEAST_GAIN = 0.005
 _MOST_SWEEPS = 30
@@ -126,8 +128,8 @@ def match(
         How many directions induce couplings to begin with; 32 by default.
     n_sweeps
         How often all points are put into new groups and matched anew there. None means until three sweeps
-        lower the cost by less than half a percent, at most 30 of them; on accelerators, where nobody looks, 24,
-        or 12 other than on NVIDIA GPUs.
+        lower the cost by less than half a percent, at most 30 of them; on accelerators, where no cost is read,
+        24, or 12 other than on NVIDIA GPUs.
     progress
         Show a progress bar on stderr.
 
@@ -142,8 +144,8 @@ def match(
 
     1. Every direction couples by order. The union of two permutations falls into cycles, and each keeps its
        cheaper side: the merged permutation is at most as dear as either.
-    2. So are merged those of *trees*: both clouds are halved along a random direction, the halves along a
-       second one, and so on; leaves with the same place in both trees are partners.
+    2. The permutations of *trees* are merged in the same way: both clouds are halved along a random direction,
+       the halves along a second one, and so on; leaves with the same place in both trees are partners.
     3. A further tree, cut short, makes groups of up to 256 points near each other, or with partners near each
        other, and every group is matched in the best possible way among itself. This is repeated with new trees.
        (Above 16,384 points in up to 4 dimensions groups have up to 128 points.)
@@ -185,7 +187,7 @@ def match(
         n_sweeps = check_count("n_sweeps", n_sweeps, least=0)
     workers = default_workers() if workers is None else check_count("workers", workers)
     like, theta = cloud_x.points, sampler.theta if isinstance(sampler, Given) else None
-    # What is in host memory has compiled kernels, of float64 alone: clouds are small beside the rest.
+    # Clouds in host memory become float64, the type of the compiled kernels: copies are small beside the rest.
     on_host = is_bridged(like) or (library(like) in ("numpy", "jax") and is_readable(like))
     room = (
         _room(cloud_x, cloud_y, memory, workers)
@@ -282,14 +284,14 @@ class _Search:
         )
         best = make_match(next(partners), x, y, self.p)
         if self.n_sweeps != 0 and self._groups(best, x) == (0, True):
-            # One group holds all points, and wherever it starts from, it ends at the optimum.
+            # One group holds all points, and is matched optimally from any start.
             return best
         for other in partners:
             best = merge_matches(best, other, x, y, self.p)
         return best
 
     def _cheapest(self, x: ReadyCloud, y: ReadyCloud) -> MassPairs:
-        """The cheapest coupling of all directions and trees; nobody has to look which one it is."""
+        """The cheapest coupling of all directions and trees, chosen on the device (no synchronisation)."""
         xp = namespace(x.points)
 
         def cheapest_of(pairs: Pairs) -> tuple[Array, MassPairs]:
@@ -350,7 +352,7 @@ class _Search:
     def _paired_keys(
         self, number: int, levels: int, x: ReadyCloud, y: ReadyCloud, ix: Array | None, iy: Array
     ) -> Array:
-        """What pairs are put into groups by: where their points of x lie, those of y, or the sums of both."""
+        """Keys that group pairs: in turn projections of their points of x, of those of y, or sums of both."""
         keys = None
         for turn, cloud, index in ((0, x, ix), (1, y, iy)):
             if number % _ROUND in (turn, _ROUND - 1):
@@ -379,7 +381,7 @@ class _Search:
         return match
 
     def _groups(self, match: Match, x: ReadyCloud) -> tuple[int, bool]:
-        """How often points are halved into groups, and whether those are matched as well as can be."""
+        """How often points are halved into groups, and whether groups are matched optimally."""
         if isinstance(x.points, np.ndarray):
             is_in_few = x.dim <= _FEW_DIMENSIONS
             if x.n <= (_ONE_GROUP_IN_FEW if is_in_few else _ONE_GROUP):
@@ -405,7 +407,7 @@ class _Search:
         return self._repeat(sweep, pairs, cost, len(pairs.ix) <= _GROUP)
 
     def _repeat(self, sweep: Callable[[int, T], T], found: T, cost: Callable[[T], float], once: bool) -> T:
-        """Sweep until a round gains little, or as often as the user asked; a single group takes `once`."""
+        """Sweep until a round gains less than `_LEAST_GAIN`, or `n_sweeps` times; at most once if `once`."""
         count = _MOST_SWEEPS if self.n_sweeps is None else self.n_sweeps
         before = cost(found)
         for number in range(min(count, 1) if once else count):

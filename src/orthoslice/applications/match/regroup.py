@@ -2,7 +2,7 @@
 
 A matching of two clouds of n points is a permutation with the cost of each of its pairs. Groups are made by
 halving: the points are cut in two equal parts along a first direction, each part along a second one, and so on,
-so that those of a group are near each other in every direction that was asked.
+so that points of a group are near each other along all these directions.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _PIECES = 4
 # Coordinates of the pairs that are priced at once.
 _GATHERED = 1 << 18
 
-# A sweep of exchanges goes through the pairs of a group in as many turns as it has points.
+# Where points only exchange partners two by two, a sweep takes as many turns as a group has points.
 _LARGEST_PLAIN_GROUP = 64
 
 
 MASS_UNITS = 2.0**62
-"""The mass of a cloud, where masses of pairs are whole numbers, which add up without rounding."""
+"""The mass of a cloud, in units in which masses of pairs are integers and add up without rounding."""
 
 
 class Match(NamedTuple):
@@ -145,7 +145,7 @@ def _halve(keys: Array, masses: Array | None) -> Array:
     integer = wide_int(keys)
     place = xp.arange(n, dtype=integer, device=device(keys))
     group = xp.zeros_like(place)
-    # 2^level times (place + 1/2) / n: as a whole number and what is left, nothing can overflow.
+    # 2^(level + 1) (place + 1/2) / n, as a quotient and a remainder: nothing can overflow.
     whole, rest = (2 * place + 1) // n, (2 * place + 1) % n
     for level in range(levels):
         order = xp.astype(stable_order(keys[level, :]), integer)
@@ -183,7 +183,7 @@ def _merge_matches(match: Match, other: Array, x: Cloud, y: Cloud, p: float) -> 
     xp, n = namespace(x.points), x.n
     cost = make_match(other, x, y, p).cost
     following = xp.take(inverse(match.partner), other)
-    # The least point of a cycle is its name. Each step looks twice as far, so no walk is longer than log n.
+    # The least point of a cycle is its name, found in ceil(log2 n) steps, each of which looks twice as far.
     name = xp.arange(n, dtype=following.dtype, device=device(following))
     for _ in range(levels_for(n, 1)):
         name = xp.minimum(name, xp.take(name, following))
@@ -196,14 +196,13 @@ def _merge_matches(match: Match, other: Array, x: Cloud, y: Cloud, p: float) -> 
 rematch = Operation("rematch")
 """rematch(match, order (n,), levels, x, y, p, workers) -> Match: never dearer.
 
-The order makes groups of points of x, as :func:`halve` does with so many levels, and points of a group may take
-each other's partners: on the host and on NVIDIA GPUs in the best of all ways, elsewhere by exchanges of two, as
-long as they pay.
+The order makes groups of points of x, as :func:`halve` does with `levels` levels. Points of a group may swap
+partners: optimally on the host and on NVIDIA GPUs, elsewhere by exchanges of two that lower the cost.
 """
 
 
 def largest_group(like: Array) -> int:
-    """How many points a group should have beside `like`, the partners of a matching, other than on the host."""
+    """The largest size of groups other than on the host; `like` are the partners of a matching."""
     return LARGEST_GROUP if cuda_refusal(like, dtype="int64") is None else _LARGEST_PLAIN_GROUP
 
 
@@ -260,7 +259,7 @@ def _groups_refusal(
 
 @rematch.implementation("cuda", _groups_refusal)
 def _rematch_cuda(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int) -> Match:
-    # The kernel works in single precision, so what it finds is kept where it is cheaper in that of the clouds.
+    # The kernel works in float32. Its pairs are kept where they are cheaper in the precision of the clouds.
     xp = namespace(x.points)
     near, far = (xp.astype(c.points, xp.float32) for c in (x, y))
     merged: Match = merge_matches(match, match_groups(near, far, order, match.partner, levels, p), x, y, p)
@@ -275,7 +274,7 @@ def _rematch(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: flo
     # All that follows is in the order of the groups, so that members of one stand side by side.
     partner, cost = (xp.take(a, order) for a in match)
     near = gather_points(x.points, order)
-    # Groups as large as 2^k fall into pairs in 2^k - 1 ways, in which everybody meets everybody else once.
+    # In turn t member i of a group meets member i ^ t: in 2^k - 1 turns all pairs of 2^k members meet once.
     for turn in range(1, 1 << levels_for(int(np.diff(group_starts(x.n, levels)).max()), 1)):
         mate = first + ((place - first) ^ turn)
         mate = xp.where(mate < stop, mate, place)
@@ -302,9 +301,9 @@ def whole_masses(pairs: MassPairs) -> MassPairs:
 def recouple(
     pairs: MassPairs, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int
 ) -> MassPairs:
-    """Pairs of whole masses that move what every group of `pairs` moves as cheaply as can be; NumPy arrays.
+    """Pairs of whole masses in which every group of `pairs` moves its mass at the least cost; NumPy arrays.
 
-    The order makes groups of pairs, as :func:`halve` does with so many levels.
+    The order makes groups of pairs, as :func:`halve` does with `levels` levels.
     """
     from orthoslice.backend.kernels.numba.matching import recouple_groups
 
@@ -317,7 +316,7 @@ def recouple(
     for _ in ordered_map(work, workers):
         pass
     ix, iy, mass = out[:, out[2] > 0]
-    # Points may have met in several groups.
+    # The same two points may be a pair in several groups: their masses add up.
     name, which = np.unique(ix * y.n + iy, return_inverse=True)
     total = np.zeros(len(name), dtype=np.int64)
     np.add.at(total, which, mass)
@@ -325,7 +324,7 @@ def recouple(
 
 
 def pieces_of(starts: Array, workers: int) -> list[Array]:
-    """The groups shared out: each piece says where its own begin, and where the last of them ends."""
+    """The groups in pieces for workers: each piece has the starts of its groups, and the end of the last."""
     groups = len(starts) - 1
     edges = np.linspace(0, groups, min(groups, _PIECES * workers if workers > 1 else 1) + 1).astype(np.int64)
     return [starts[a : b + 1] for a, b in itertools.pairwise(edges)]

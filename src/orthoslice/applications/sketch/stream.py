@@ -51,7 +51,7 @@ _PIECE_ITEMS = 1 << 20
 # A resolution at which no distance overflows.
 _COARSEST = 2.0**960
 
-# How far rounding may move means of p-th powers, and powers of the unit they are in: relative, for every p.
+# The relative rounding error of means of p-th powers, and of powers of their unit, is at most p _ROUNDING.
 _ROUNDING = 1e-12
 
 
@@ -83,7 +83,7 @@ class Summarised:
 
     @property
     def upper(self) -> float:
-        # What underflows is still above 0.
+        # An upper bound that underflows must not become 0.
         return max(self._power("upper"), math.ulp(0.0))
 
     @property
@@ -126,7 +126,7 @@ class Summarised:
 
 @dataclass(eq=False)
 class _Seen:
-    """What is kept of the points so far."""
+    """What a stream keeps of its points so far."""
 
     bins: list[Bins]
     """One summary a direction."""
@@ -156,7 +156,7 @@ class Stream:
     resolution
         Projections are rounded to multiples of this power of two. At most about a millionth of the distances
         that matter, and more than 2^-61 of the largest coordinates to come: the default holds points up to
-        3e7 from the origin, and others are refused. It stays as it is.
+        3e7 from the origin, and others are refused. It cannot be changed later.
     bins
         The most bins to use on a direction, of 32 bytes each.
 
@@ -240,7 +240,7 @@ class Stream:
                 f"coordinates up to {largest:.3g}. Pass a coarser `resolution`."
             )
         seen = self._seen
-        # If something goes wrong on the way, no point has been added.
+        # A copy: if an error is raised below, no point has been added.
         bins = list(seen.bins)
         step = min(MOST_AT_ONCE, max(1, _PIECE_ITEMS // self.dim))
         for first in range(0, len(table), step):
@@ -264,7 +264,7 @@ class Stream:
             table = table[:, [place[column] for column in known]]
         if table.shape != (len(table), self.dim):
             if table.ndim == 1:
-                # The words for that are elsewhere.
+                # Raises, with a hint for points on a line.
                 check_points("points", table)
             raise ValueError(f"`points` must have shape (n, {self.dim}); got {table.shape}.")
         return (columns if known is None else known), table
@@ -290,8 +290,8 @@ class Stream:
         if not (self.n and other.n):
             raise ValueError("Streams must have seen points to be compared; one of them has not.")
         plan, reach = self._plan, (self._seen.reach + other._seen.reach) / self.resolution
-        # In multiples of the resolution: half of one for each of both, and the rounding of their projections,
-        # see `orders.ready_for_ties`; rows of a transform are rounded by each of its passes.
+        # In multiples of the resolution: 1/2 for each cloud, and the rounding of its projections, see
+        # `clouds.ready.ready_for_ties`; each pass of a fast transform rounds its rows once more.
         passes = 4 * plan.sampler.ambient_dim(self.dim).bit_length()
         moved = 1 + (self.dim + 8 + passes) * 2.0**-53 * reach
         found = np.array(
@@ -341,7 +341,7 @@ def _same_rows(own: Given, given: Any) -> bool:
 
 
 class _Plan(NamedTuple):
-    """Which directions there are."""
+    """The directions of a stream: what they are drawn from, and how."""
 
     sampler: Sampler
     layout: Layout
@@ -362,7 +362,7 @@ class _Plan(NamedTuple):
 def _drawn(
     sampler: Sampler, layout: Layout, dim: int, high: int, low: int
 ) -> list[tuple[int, slice, Directions]]:
-    """All directions, such as project a point alike wherever it stands: sites shall not differ in a digit."""
+    """All directions, such that a point's projection depends on no other point: sites agree in every digit."""
     key = Key(*(np.array([word], dtype=np.int32) for word in (high, low)))
     drawn: list[tuple[int, slice, Directions]] = []
     for first, rows, blocks in sweep_blocks(
@@ -370,7 +370,7 @@ def _drawn(
     ):
         directions = draw_lines(blocks, True)
         if not isinstance(directions, DenseDirections):
-            # Fast transforms round a point by how many others there are: their rows, one by one, do not.
+            # The rounding of a fast transform depends on the number of points; products with its rows do not.
             theta = dense_rows(directions, rows)
             rows, directions = slice(0, len(theta)), SteadyDirections(theta)
         drawn.append((first, rows, directions))

@@ -1,6 +1,6 @@
 r"""Summaries of numbers on a line: of bounded size, mergeable, with certain bounds on W_p between two of them.
 
-**The summary.** Numbers are whole multiples t of a unit, to which somebody has rounded them. They are counted
+**The summary.** Numbers are whole multiples t of a unit, to which the caller has rounded them. They are counted
 in bins of 2^s multiples: bin k holds t // 2^s = k. A bin keeps how many numbers it has and the sum of their
 places in it, as integers. The level s is the least at which no more than a given number of bins are in use.
 Finer bins lie within coarser ones, and more numbers never use fewer bins, so the level, the counts and the sums
@@ -9,9 +9,9 @@ depend on the numbers alone: not on their order, nor on how they were split and 
 **The bounds.** Let bin i have the share w_i of the numbers, all between a_i and b_i, with the mean m_i. The
 counts of both clouds say which bins the coupling by order pairs, and with which mass w_ij. Write c(z) = |z|^p.
 
-*Above.* Couple bins like this, and numbers within a pair of bins at random. A convex function of a number
-between a and b with mean m is on average at most what it is if the number is a or b, with chances that give
-this mean. So W_p^p is at most the sum of w_ij times the mean of c over the four corners.
+*Above.* Couple bins like this, and numbers within a pair of bins at random. Of all laws on [a, b] with mean m,
+the one on the two ends has the largest mean of a convex function. So W_p^p is at most the sum of w_ij times the
+mean of c over the four corners, with the probabilities that give the means m_i and m_j.
 
 *Below.* c(x - y) >= c(z) + c'(z) (x - m_i - y + m_j) with z = m_i - m_j. Within bin i the mean of x - m_i is 0,
 x grows from pair to pair, and c'(z) falls. The sum over the pairs of the bin is therefore least if x is a_i in
@@ -34,7 +34,7 @@ from orthoslice.costs.lines import powered, powered_slope
 
 Table: TypeAlias = np.ndarray[Any, Any]
 
-# Bits of the lower of two words that a sum is kept in: sums of so many numbers of that size fit 64 bits.
+# A sum is kept in two words, `high * 2**_LOW_BITS + low`: the sum of 2^38 lower words fits 64 bits.
 _LOW_BITS = 24
 _LOW = (1 << _LOW_BITS) - 1
 
@@ -42,16 +42,16 @@ LARGEST = 1 << 61
 """Numbers are below this: 64 bits hold them with room for sums."""
 
 MOST_AT_ONCE = 1 << 16
-"""Numbers that can be counted at once: sums of so many upper words, below 2^(61 - 24), are exact in float64."""
+"""Most numbers to count at once: the sum of 2^16 upper words below 2^(61 - 24) is exact in float64."""
 
-# How many numbers there may be in all: sums of lower words fit.
+# Most numbers in all: the sum of their lower words fits 64 bits.
 _MOST = 1 << 38
 
 BIN_BYTES = 32
 """A bin has its number, its count, and two words of a sum."""
 
-# How far rounding may move a sum of p-th powers, relative to the sum of their magnitudes: one part is for the
-# sum, and one goes with p, since a power has p times the relative error of what it is a power of.
+# The rounding of a sum of p-th powers is at most _OF_SUMS + p _OF_POWERS times the sum of their magnitudes: z^p
+# has p times the relative error of z.
 _OF_SUMS, _OF_POWERS = 1e-12, 2.0**-50
 
 
@@ -97,7 +97,7 @@ def _coarser(bins: Bins, level: int) -> Bins:
 
 
 def joined(parts: Sequence[Bins], most: int) -> Bins:
-    """All numbers of these bins in at most so many, at the least level at which there are no more.
+    """All numbers of these bins in at most `most` bins, at the least level that allows it.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def _check_room(n: int, level: int) -> None:
 
 
 def _n_different(key: Table) -> int:
-    """How many different numbers there are, in order."""
+    """The number of different values in a sorted array."""
     return int(np.count_nonzero(np.diff(key))) + 1 if len(key) else 0
 
 
@@ -150,7 +150,7 @@ class Shape(NamedTuple):
 def shape_of(bins: Bins) -> Shape:
     width = float(1 << bins.level)
     within = (bins.high * float(1 << _LOW_BITS) + bins.low) / bins.counts
-    # Of integers, none is beyond the last multiple; a single number is where its mean is.
+    # Places are integers, so the last one is width - 1; a single number lies at its mean.
     alone = bins.counts == 1
     low = bins.key * width
     first, last = np.where(alone, within, 0.0), np.where(alone, within, width - 1)
@@ -197,7 +197,7 @@ class _Cells(NamedTuple):
     mass: Table
     """In all 1."""
     before_x: Table
-    """How much of bin i comes before, as a share of `own_x`, what the bin has in all."""
+    """The mass of bin i before the cell; like `length` and `own_x`, its whole mass, in units of 1 / (n m)."""
     before_y: Table
     length: Table
     own_x: Table
@@ -220,7 +220,7 @@ def _cells(count_x: Table, count_y: Table) -> _Cells:
 
 
 def _chances(shape: Shape, k: Table) -> tuple[Table, Table]:
-    """Chances of being at the lower and at the upper end of bins that give their means."""
+    """Probabilities of the lower and the upper end of bins that give the bins' means."""
     width = shape.high - shape.low
     upper = np.where(width > 0, shape.mean - shape.low, 0.0) / np.where(width > 0, width, 1.0)
     return (1 - upper)[k], upper[k]

@@ -45,7 +45,7 @@ class Exchange:
 
     @property
     def nbytes(self) -> int:
-        """What all of it takes; equal weights are a single number."""
+        """Bytes of all arrays; equal weights are one broadcast number, and not counted."""
         arrays = (self.unit, self.left, self.quota, self.observed, self.weight)
         return sum(a.nbytes for a in arrays if any(a.strides))
 
@@ -317,8 +317,8 @@ def _space_totals(
 kept_totals = Operation("kept_totals")
 """kept_totals(values (slices, points), at (slices, points), words, sizes (lanes, 2), n, p) -> (lanes,).
 
-As `line_totals`, where the first n units are those of x whatever their labels, which say what is kept: in
-labelling l `sizes[l, 0]` points of x, and `sizes[l, 1]` of y.
+As `line_totals`, but the first n units are always those of x, and labels say which points are kept: labelling l
+keeps `sizes[l, 0]` points of x and `sizes[l, 1]` of y.
 """
 
 

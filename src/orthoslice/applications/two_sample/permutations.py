@@ -35,12 +35,12 @@ from orthoslice.directions.layout import Layout
 from orthoslice.directions.walks import Piece, sweep_directions
 from orthoslice.estimates.underflow import check_underflow
 
-# Bytes a pooled point: what a worker sorts in, and what a direction takes, as long as it is in use. What is not
-# sorted in place takes more until then.
+# Bytes a pooled point: the scratch space of a worker that sorts, a sorted direction, and a direction that is
+# being sorted other than in place.
 _SORTING_BYTES, _SORTED_BYTES, _ORDERING_BYTES = 24, 12, 48
 
 # Bytes a pooled point that a worker needs to price labellings: words, and for other powers than 1 the labels
-# and points of one of them.
+# and points of one labelling.
 _WORD_BYTES, _DEALT_BYTES = 8, 17
 
 # Bytes of a unit's labels under a group of labellings, on a GPU.
@@ -77,7 +77,7 @@ class PermutationTest(NamedTuple):
 
     @property
     def room(self) -> int:
-        """Working memory besides what is held all along."""
+        """Working memory besides `exchange`, which is held all along."""
         return self.memory if self.home is not None else max(0, self.memory - self.exchange.nbytes)
 
 
@@ -85,7 +85,7 @@ class Ordered(NamedTuple):
     """Pooled points in the order of their projections on some directions."""
 
     values: Array | None
-    """Their projections, `(slices, points)`, where the score asks for them."""
+    """Their projections, `(slices, points)`, if the score is "sliced"."""
     places: Array
     """The units of these points where there are projections, else the points: `(slices, points)`, 32 bits."""
 
@@ -107,9 +107,9 @@ def labelled_values(test: PermutationTest, progress: bool) -> Table:
             for block, found in enumerate(ordered_map(blocks, min(_pricing_workers(placed), n_blocks))):
                 totals[block * lanes : block * lanes + len(found)] += found
                 advance(sum(len(part.places) for part in parts))
-            # Before others are sorted.
+            # Frees the memory before the next directions are sorted.
             parts.clear()
-    # Costs of some labelling are more than nothing unless all points are equal.
+    # Unless all points are equal, some labelling costs more than 0: if none does, powers underflow.
     largest = totals.max(keepdims=True) / test.layout.n_directions
     check_underflow(test.p, test.pooled.dtype, largest, lambda: not are_all_equal(test.pooled))
     return values_of(test, totals)
@@ -123,10 +123,10 @@ def _pricing_workers(test: PermutationTest) -> int:
 
 
 def ready_to_order(test: PermutationTest) -> PermutationTest:
-    """The test with its points in the order that decides ties, where the score asks for it."""
+    """The test with its points in the order that decides ties, if the score is "projected"."""
     if test.score != "projected":
         return test
-    # Ties are taken in lexicographic order of the points, which knows nothing of labels.
+    # Ties are taken in lexicographic order of the points, which does not depend on labels.
     pooled = ready_for_ties(test.pooled)
     return test._replace(pooled=pooled, exchange=replace(test.exchange, unit=test.exchange.unit[pooled.order]))
 
@@ -146,7 +146,7 @@ def values_of(test: PermutationTest, totals: Table) -> Table:
 
 
 def _placed(test: PermutationTest) -> PermutationTest:
-    """The same test with what directions and labels are applied to where the work is to be done."""
+    """The test with its points, units and given directions moved to the device of `home`, if there is one."""
     if test.home is None:
         return test
     xp, place = namespace(test.home), device(test.home)
@@ -169,7 +169,7 @@ def _placed(test: PermutationTest) -> PermutationTest:
 
 
 def _sorted_parts(test: PermutationTest) -> Iterator[list[Ordered]]:
-    """Pooled points in order, for some directions at a time, which are sorted before any is in use."""
+    """Pooled points in the order of their projections, for as many directions at a time as the memory holds."""
     n, dim = test.pooled.n, test.pooled.dim
     # A quarter of the memory is for the part in use, and the rest to sort it or to price labellings.
     held = max(1, test.room // 4 // (n * _SORTED_BYTES))
@@ -187,7 +187,7 @@ def _sorted_parts(test: PermutationTest) -> Iterator[list[Ordered]]:
 
 
 def _runs_of(pieces: Iterator[Piece], most_rows: int) -> Iterator[list[Piece]]:
-    """Pieces that follow each other, of at most so many rows together, or one."""
+    """Lists of consecutive pieces with at most `most_rows` rows together, or of a single piece with more."""
     some: list[Piece] = []
     for piece in pieces:
         if some and sum(own.n_rows for own in some) + piece.n_rows > most_rows:

@@ -92,7 +92,7 @@ class TwoSampleResult:
     def pvalue_interval(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval for the p-value that all permutations would give (Clopper and Pearson).
 
-        Where a limit of yours lies inside, ask for more permutations.
+        If it contains your significance level, ask for more permutations.
 
         Examples
         --------
@@ -112,7 +112,7 @@ class TwoSampleResult:
 
     @property
     def _few(self) -> str:
-        """A word on labellings that are too few, if they are."""
+        """A note if there are too few labellings for a small p-value, else empty."""
         if self.n_labellings >= _FEWEST_LABELLINGS:
             return ""
         return f"there are only {self.n_labellings:g} labellings, so that p cannot be small"
@@ -188,8 +188,8 @@ def two_sample_test(
     n_permutations
         How many. The smallest p-value there can be is ``1 / (n_permutations + 1)``.
     directions, n_directions
-        As in :func:`sliced_wasserstein`. They must not depend on who is x and who is y: rows that were
-        chosen to set the samples apart would make every test reject.
+        As in :func:`sliced_wasserstein`. They must not depend on which sample is x: rows that were chosen to
+        set the samples apart would make every test reject.
     groups
         For points that are not independent: an array `(n + m,)` with the group of every point, those of x
         first, or a pair ``(x_groups, y_groups)``.
@@ -206,10 +206,10 @@ def two_sample_test(
         How much to use for working memory beyond the samples, such as ``"256MB"``, which is what None means in
         host memory. Labels and a direction take 52 (n + m) bytes, for which there is always room. For
         ``score="projected"`` all points are held twice in float64: (n + m) (16 dim + 112) bytes at least, which
-        None allows for; with less it says so. On a GPU None means half of what is free: it is quick where many
-        labellings have a place side by side.
+        None allows for; less is an error. On a GPU None means half of what is free: the test is faster if many
+        labellings fit at once.
     x_weights, y_weights
-        There are none here, since points of different weight cannot change places.
+        Must be None, since points of different weight cannot change places.
 
     Returns
     -------
@@ -268,7 +268,7 @@ def two_sample_test(
         cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
         pooled = ReadyCloud(np.broadcast_to(np.zeros(()), (sum(sizes), cloud_x.dim)))
     else:
-        # From here on nothing but the labels knows who is x and who is y.
+        # From here on only the labels tell points of x from points of y.
         in_space = score == "projected"
         if in_space and home is None:
             takes = sum(sizes) * (2 * 8 * cloud_x.dim + _SPACE_BYTES)
@@ -279,7 +279,8 @@ def two_sample_test(
         )
         pooled, scale = pool.cloud, pool.scale
         if home is None:
-            # Put in the order that decides ties, they are held again, with that order and their roundings.
+            # `ready_to_order` holds the points again, in the order that decides ties, with that order and
+            # their roundings.
             room = pool.memory - (sum(sizes) * (8 * cloud_x.dim + 16) if in_space else 0)
     test = PermutationTest(
         score=score,
@@ -301,7 +302,7 @@ def two_sample_test(
     else:
         distances = labelled_distances(test, progress)
         farthest = math.sqrt(max(float(np.vecdot(piece, piece).max()) for piece in pieces_of(pooled)))
-    # By how much the rounding of projections can move a distance, which is a distance of roundings.
+    # The most that the rounding of projections can change a distance: several times the largest rounding.
     slack = 8 * (pooled.dim + 8) * 2.0**-53 * farthest
     reached = int((distances[1:] >= distances[0] * (1 - _SAME) - slack).sum())
     distances = rescaled(distances, scale, 1)
@@ -322,7 +323,7 @@ def two_sample_test(
 
 
 def _gpu_home(x: Any) -> Array | None:
-    """A sample that lies on a GPU whose kernels can test it; others are worked on in host memory."""
+    """`x` if it lies on a GPU whose kernels can test it, else None: the work is then done in host memory."""
     return x if getattr(x, "is_cuda", False) and device_refusal(x.get_device()) is None else None
 
 
