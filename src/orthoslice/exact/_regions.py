@@ -132,7 +132,7 @@ def _arcs(normal: FloatArray) -> _Tiling:
 def _triangles(normal: FloatArray) -> _Tiling:
     """Spherical triangles that tile the cells into which great circles cut half a sphere.
 
-    Each row holds what drawing from a triangle ABC asks for: A, B, the unit vector D at A towards C, half the
+    Each row holds what drawing from a triangle ABC needs: A, B, the unit vector D at A towards C, half the
     area, 1 + <A, B>, det(A, B, D) and <B, D>.
     """
     if len(normal) > MAX_CIRCLES:
@@ -193,7 +193,7 @@ def _couplings(
     pair = pairs.ix * y.n + pairs.iy
     mass = np.broadcast_to(pairs.mass, pair.shape)
     units = np.rint(mass * _MASS_UNITS).astype(np.int64)
-    # Pairs without mass are put out of sight, behind all others.
+    # Pairs without mass get one index above all others, so that couplings differing in them are equal.
     pair = np.where(units > 0, pair, x.n * y.n)
     order = np.argsort(pair, axis=1, kind="stable")
     key = np.concatenate([np.take_along_axis(a, order, axis=1) for a in (pair, units)], axis=1)

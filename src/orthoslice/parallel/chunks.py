@@ -66,7 +66,7 @@ class LazyCloud(DistantCloud):
 
     def outline(self) -> Cloud:
         """What is known of the cloud, without its chunks."""
-        # A covariance is asked for on the way to an estimate, and takes more than all else.
+        # The covariance is needed only while an estimate is made, and takes more memory than all else.
         seen = None if self.seen is None else self.seen._replace(covariance=None)
         return Outline(self.points, self.weights, self.largest, seen)
 

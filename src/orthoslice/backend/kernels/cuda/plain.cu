@@ -133,9 +133,9 @@ __device__ __forceinline__ void store_four(
             if (column + k < width) to[k] = four[k];
 }
 
-// Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
-// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to the origin
-// where x is far from it, unless they have more than CENTRED coordinates.
+// Projections `px (slices, n)` and `py (slices, m)` of both clouds, in one launch to save time on small ones.
+// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to
+// the origin where x is far from it, unless they have more than CENTRED coordinates.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     const float* x, const float* y, const float* theta, const long long* order, float* px, float* py, int slices, int n,
     int m, int dim) {
