@@ -174,7 +174,7 @@ def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
 
 
 def _of_lazy(name: str, array: Any, memory: int, columns: Sequence[str] | None = None) -> Source:
-    """An array of which rows are read when they are asked for."""
+    """An array whose rows are read on demand."""
     if array.ndim != 2 or np.dtype(array.dtype).kind not in "biuf":
         raise FileError(
             f"{name}: must be a table of real numbers; got an array of shape {tuple(array.shape)} and type "

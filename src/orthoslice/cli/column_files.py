@@ -46,7 +46,7 @@ def _open_delimited(name: str, path: Path, delimiter: str, memory: int) -> Sourc
 
 
 def open_stream(name: str, stream: IO[bytes], memory: int, delimiter: str = ",") -> Source:
-    """Text that comes through a pipe: put aside first, since it is looked at twice."""
+    """Text that comes through a pipe: copied to a temporary file first, since it is read twice."""
     kept = tempfile.TemporaryFile()  # noqa: SIM115 (its reader closes it)
     shutil.copyfileobj(stream, kept)
     kept.seek(0)

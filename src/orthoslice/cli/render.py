@@ -1,4 +1,4 @@
-"""Answers as people read them, on a terminal."""
+"""Answers as text for a terminal."""
 
 from __future__ import annotations
 

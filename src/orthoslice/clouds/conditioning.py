@@ -47,7 +47,7 @@ _STEPS = 3
 def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     """Clouds divided by a power of two, where p-th powers of their distances might leave the floating range.
 
-    Powers of two change no digit. Where values cannot be looked at, nothing is scaled here: see
+    Powers of two change no digit. Where values cannot be read, nothing is scaled here: see
     :func:`orthoslice.clouds.conditioning.scale_on_device`.
 
     Examples
@@ -82,7 +82,7 @@ def exponents_at_hand(p: float, max_exponent: float) -> float:
 
 
 def largest_coordinate(x: Cloud, y: Cloud) -> float:
-    """The largest magnitude of a coordinate of either cloud; values can be looked at."""
+    """The largest magnitude of a coordinate of either cloud, whose values can be read."""
     return max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
 
 
@@ -119,7 +119,7 @@ def rescaled(quantity: Array, scale: float, power: float, dtype: DType | None = 
 
 
 def is_scaled_on_device(x: Cloud, y: Cloud) -> bool:
-    """Whether these clouds are scaled where they are: those of JAX that cannot be looked at.
+    """Whether these clouds are scaled on their device: those of JAX whose values cannot be read.
 
     A compiled program does it along with what it does anyway. Step by step, as torch works on a GPU, it would
     take longer than the rest of a small problem.

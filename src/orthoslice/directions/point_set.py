@@ -16,7 +16,7 @@ from orthoslice.directions.layout import Run, whole_blocks
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Replicated(Sampler):
-    """Base of samplers of which one set, made random as a whole, is one block.
+    """Base of samplers whose blocks are sets of directions, each made random as a whole.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ MAX_CIRCLES = 64
 # Critical angles in the plane: two clouds of 128 points. Couplings are compared in full: 64 MB of indices.
 MAX_ANGLES = 2**14
 
-# Cells narrower than this cannot be told from rounding. Their direction belongs to a neighbour as well.
+# Narrower cells may be due to rounding; their directions can be assigned to a neighbour.
 _SAME_ANGLE = 2.0**-48
 # Masses are compared to this accuracy, so that those that agree but for rounding are one coupling.
 _MASS_UNITS = 2.0**40

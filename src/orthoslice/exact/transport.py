@@ -332,16 +332,16 @@ def _moved_mass(cloud: Cloud, mass: FloatArray) -> float:
 
 
 def _dual_bound(cost: FloatArray, potential: FloatArray, a: FloatArray, b: FloatArray) -> float:
-    """What no coupling can undercut: the value of a potential of x with the best one of y beside it."""
+    """A lower bound on the cost of any coupling: the dual value of a potential of x and its best partner."""
     potential = potential - np.median(potential)
     partner = (cost - potential[:, None]).min(axis=0)
-    # Terms of both signs cancel; what rounding may have added is taken off.
+    # Terms of both signs cancel, so a bound on the rounding error is subtracted.
     rounding = len(a) * np.finfo(np.float64).eps * (a @ np.abs(potential) + b @ np.abs(partner))
     return float(a @ potential + b @ partner - rounding)
 
 
 def _check_masses(method: str, plan: _Plan, a: FloatArray, b: FloatArray) -> None:
-    """Raise unless the plan takes from every point what it has."""
+    """Raise unless the plan moves the mass of every point."""
     for index, mass in ((plan.ix, a), (plan.iy, b)):
         off = float(np.abs(np.bincount(index, plan.mass, len(mass)) - mass / mass.sum()).max())
         if not off <= 1e-9 / len(mass):

@@ -330,7 +330,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         """By the driver of the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
-        # Once is enough.
+        # A loss warns once.
         self._has_warned = self._has_warned or warn_of_images(x, y)
         clouds = x, y, *(weights or (None, None))
         with self._taken_stream(x, rng) as stream:

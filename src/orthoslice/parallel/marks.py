@@ -48,7 +48,7 @@ class Marks(NamedTuple):
         [0, 1, 2, 4, 4, 5]
         """
         begun, inside = self.ties_of(values)
-        # Marks of ties that begin before, by the number of these.
+        # For every number of ties that begin before a point: twice the number of their marks.
         place = 2 * np.searchsorted(self.tie, np.arange(len(self.low) + 1), side="left")[begun]
         tied, n_marks = np.flatnonzero(inside), len(self.tie)
         ties = np.concatenate([self.tie, begun[tied] - 1])
@@ -57,7 +57,7 @@ class Marks(NamedTuple):
         order = lexsort_rows(keys[None])[0]
         passed = np.cumsum(order < n_marks)[order >= n_marks]
         order = order[order >= n_marks]
-        # Where none is passed, the last mark stands in, which is not equal either.
+        # Where no mark is passed, index -1 compares with the last mark, which is not equal either.
         equal = (keys[order] == keys[:n_marks][passed - 1]).all(axis=1)
         place[tied[order - n_marks]] = 2 * passed - equal
         return np.asarray(place)

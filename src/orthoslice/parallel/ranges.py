@@ -265,7 +265,7 @@ def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[T
 
 
 def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
-    """Projections of what has mass in a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    """Sorted projections `(rows, n)` of a chunk's points with mass, and cumulative masses `(rows, n + 1)`."""
     points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
     order = stable_order(rows)

@@ -187,7 +187,7 @@ class RowRanges(NamedTuple):
         ]
 
     def _cut(self, row: int, tables: tuple[Table, Table], marks: tuple[Marks, Marks]) -> list[Range]:
-        """Ranges of a direction to which about as many points are sent each, from what lies where."""
+        """Ranges of a direction, each sent about as many points; `tables` count masses and points by place."""
         ends, sent = zip(*(np.cumsum(np.pad(t, ((0, 0), (1, 0))), axis=1) for t in tables), strict=True)
         ranges = []
         for first, stop in itertools.pairwise(even_cuts(ends, sent, self.n_ranges)):
@@ -198,7 +198,7 @@ class RowRanges(NamedTuple):
                 below, upto = np.append(0, own[1::2]), np.append(own[0::2], own[-1])
                 low = int(np.searchsorted(below, first, side="right")) - 1
                 high = max(low, int(np.searchsorted(upto, stop, side="left")))
-                # The first and the last are no marks, but the ends.
+                # The first and the last of `below` and `upto` are the ends of the line, not marks.
                 known = slice(max(low - 1, 0), high)
                 at = (upto - below)[1:-1][known]
                 sides.append(Portion(among.some(known), at, int(below[low]), low == 0, high > len(among.tie)))

@@ -80,7 +80,7 @@ class Visit(NamedTuple):
     points: list[Table]
     """Points at places that were drawn, `(places, dim)` each."""
     moments: Summary | None
-    """If they were asked for."""
+    """None unless `summarise` was given."""
 
 
 def visit_chunks(

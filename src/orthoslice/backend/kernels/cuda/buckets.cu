@@ -10,7 +10,7 @@
 #include "on_chip.cuh"
 
 // Where a number lies between the borders of its row: monotone, so that borders in lower cells are reached and
-// those in higher cells are not. Numbers that cannot be told go to the last cell.
+// those in higher cells are not. NaN goes to the last cell.
 struct Ruler {
     float low, high, scale;
 
@@ -231,7 +231,7 @@ struct RowStarts {
     __device__ u32 count(int b) const {
         if (!of_tiles) return cursor[b];
         u32 total = 0;
-        // Several loads on their way at a time.
+        // Several loads are in flight at a time.
         constexpr int AT_ONCE = 8;
         for (int t = 0; t < tiles; t += AT_ONCE) {
             u32 counts[AT_ONCE];

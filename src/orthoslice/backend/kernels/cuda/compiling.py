@@ -82,7 +82,7 @@ _declared: list[Program] = []
 """Every program there is."""
 
 
-# Told apart by identity, which is quick: there is one of each.
+# `eq=False`: programs are compared by identity, which is quick, and there is one object of each.
 @dataclass(frozen=True, eq=False)
 class Program:
     """A source in this folder and the numbers it is compiled with.

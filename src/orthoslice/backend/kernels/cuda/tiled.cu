@@ -287,7 +287,7 @@ struct Stage {
 // Orthonormal rows from Gaussian ones: `matrices (ahead, blocks, panels * TILE, width)` with `rows` rows and `dim`
 // columns that are not zero. Only the first `total` of each step are kept, `out (ahead, total, dim)`. Those of the step
 // that it is go to `now` too, whether they were held or not. Counters start at zero: of jobs that were taken, and those
-// of each matrix, `apart` numbers from each other so that thread blocks that look at different ones do not meet.
+// of each matrix, `apart` numbers from each other so that different matrices do not share cache lines.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) orthonormalise_tiles(
     double* matrices, double* products, double* inverses, int* counters, float* out, const u32* high, const u32* low,
     const long long* step, Held* held, float* now, int ahead, int blocks, int rows, int dim, int total, int span,
