@@ -2,7 +2,7 @@
 
 import importlib as _importlib
 
-# What `typing` calls so, which would take longer to load than all that is here.
+# Stands for `typing.TYPE_CHECKING`: `typing` takes longer to load than all that is here.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ _HOMES = {
     "wasserstein_bounds": "applications.bounds",
 }
 
-# Modules that are public as such. Neither torch nor matplotlib is loaded by those who do not use them.
+# Public modules, loaded at first use: torch and matplotlib are not loaded before.
 _MODULES = ("adapters", "control", "datasets", "directions", "exact", "nn", "plot")
 
 

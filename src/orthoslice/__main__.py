@@ -8,7 +8,7 @@ import sys
 
 def main() -> None:
     """Run the command line: Ctrl-C ends it without a traceback from here to the last moment of the process."""
-    # What shells start in the background ignores Ctrl-C, and goes on ignoring it.
+    # Shells start background processes with Ctrl-C ignored, and that is kept.
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if hears:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
@@ -18,7 +18,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, interrupts)
         sys.unraisablehook = quietly_unraisable
     if sys.stderr is None:
-        # It takes the place of the closed one, so that what writes there does not write into a file of data.
+        # Replaces the closed one: a file opened later could get its descriptor, and messages would go there.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (as long as the process lasts)
     if sys.stdout is None:
         print("Error: standard output must be open, if only as /dev/null; it is closed.", file=sys.stderr)
@@ -30,21 +30,21 @@ def main() -> None:
         try:
             app()
         finally:
-            # Help can meet a full disk too.
+            # Printing help can meet a full disk too.
             sys.stdout.flush()
     except SystemExit as leaving:
         _leave(int(leaving.code or 0))
     except BrokenPipeError:
-        # Who was to read it has gone.
+        # The reader of the pipe has gone.
         _leave(1)
     except OSError as error:
         _leave(tell_error(error))
 
 
 def _leave(code: int) -> None:
-    """End the process, and do not wait for Python to take itself apart: Ctrl-C would kill it there.
+    """End the process without Python's finalisation, during which Ctrl-C would kill it.
 
-    After Ctrl-C there is nothing to wait for at all, as for threads that work on what was wanted before.
+    After Ctrl-C exit functions are skipped too: they would wait for threads whose work is not wanted any more.
     """
     import atexit
     import contextlib

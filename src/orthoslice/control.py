@@ -1,4 +1,4 @@
-"""Control variates, for those who write their own: see :class:`Control`."""
+"""Control variates, and the base class for your own: see :class:`Control`."""
 
 from orthoslice.estimates.control import Control, Gaussian, KnownMean
 

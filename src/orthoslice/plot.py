@@ -197,8 +197,8 @@ def convergence(
 ) -> Axes:
     """Draw how an estimate and its error bar settled as directions came in.
 
-    The band is the interval that a run with so many directions would have reported; what a band of all looks
-    together would cover is not claimed.
+    At every number of directions the band is the interval that a run with that number would have reported. It
+    is not a simultaneous band: its coverage over all numbers at once is not claimed.
 
     Parameters
     ----------

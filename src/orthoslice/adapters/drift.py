@@ -19,7 +19,7 @@ from orthoslice.directions.base import check_count
 # A reference of fewer batches says too little of how far a batch may lie from it.
 _FEWEST_BATCHES = 10
 
-# One of so many parts of the reference sets the units, where there are any to set.
+# 1 / _UNITS_PART of the reference sets the units, if `scale` is not None.
 _UNITS_PART = 4
 
 
@@ -129,12 +129,12 @@ class DriftDetector:
 
     @property
     def _n_alarms(self) -> int:
-        """How many of the splits, and one more, may be beyond the threshold; products are rounded."""
+        """floor(rate * (n_splits + 1)) distances may exceed the threshold; 1e-12 allows for rounding."""
         return math.floor(self.false_alarm_rate * (self.n_splits + 1) * (1 + 1e-12))
 
     def fit(self, reference: Any) -> Self:
         """Set the threshold by a reference `(n, dim)`: an array of any library, or a data frame."""
-        # Beside its own first row: what checks two clouds checks one, and matches later batches by name.
+        # Checked against its own first row, since the check takes two clouds and matches columns by name.
         _, cloud = host_clouds("fit", reference[:1], reference)
         n_units = 0 if self.scale is None else cloud.n // _UNITS_PART
         if cloud.n - n_units < _FEWEST_BATCHES * self.batch_size:

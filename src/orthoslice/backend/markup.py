@@ -25,7 +25,7 @@ def shown(text: Any) -> str:
 
 
 def shown_json(text: str) -> str:
-    r"""JSON that says the same, without any character that acts on who looks at it.
+    r"""The same JSON with characters escaped that control a terminal or turn text round.
 
     Examples
     --------
@@ -47,14 +47,14 @@ def _spelled_out(found: re.Match[str]) -> str:
 
 
 def _acts(character: str) -> bool:
-    """Whether this is no letter or sign but a control, a turn, half a character or one that does not exist."""
+    """Whether a character is a control (no newline), turns text, or is a surrogate, unassigned or private."""
     if character == "\n":
         return False
     return character in _TURNS or unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co")
 
 
 def cut(text: str, most: int) -> str:
-    """Text of at most so many letters, the middle left out where there are more.
+    """Text of at most `most` characters; the middle of longer text is left out.
 
     Examples
     --------

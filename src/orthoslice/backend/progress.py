@@ -1,4 +1,4 @@
-"""A bar on stderr for those who ask for one."""
+"""A progress bar on stderr, drawn on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_BAR: AbstractContextManager[Advance] = contextlib.nullcontext(lambda done: N
 
 
 def progress_bar(what: str, total: int, show: bool) -> AbstractContextManager[Advance]:
-    """A function to call with how many more of `total` are done; it draws a bar if it is to be shown."""
+    """A function that takes how many more of `total` are done; with `show` it draws a bar."""
     return _bar(what, total) if show else _NO_BAR
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: what it does to a program, and an estimate that it ends with what there is by then."""
+"""Ctrl-C: how it ends a program, and how it ends an estimate early with the directions done by then."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXIT_INTERRUPTED = 130
 
 
 class Interrupts:
-    """A handler of Ctrl-C for all the life of a program, start and end too: it ends the process at once.
+    """A handler of Ctrl-C for the whole life of a program, start and end included: it ends the process at once.
 
-    An exception that comes up anywhere is printed or swallowed where modules are loaded or finalised, and can
-    leave a lock behind that others wait for. It is raised only where there is something to save or tidy up.
+    `KeyboardInterrupt` would be printed or swallowed while modules load or finalise, and could leave a lock
+    held. It is raised only within :meth:`raising`, where there is something to save or tidy up.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Interrupts:
         self.heard = True
         if self._raising:
             raise KeyboardInterrupt
-        # A bar or a spinner goes, and the cursor that it hid comes back.
+        # Erase a bar or a spinner, and show the cursor that it hid.
         tidy = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
         os.write(2, (tidy + self.words).encode())
         os._exit(EXIT_INTERRUPTED)
@@ -56,7 +56,7 @@ def quietly_unraisable(lost: sys.UnraisableHookArgs) -> None:
 
 
 class Stop:
-    """Whether somebody asked to stop."""
+    """Whether Ctrl-C has asked the estimate to stop."""
 
     def __init__(self) -> None:
         self.asked = False

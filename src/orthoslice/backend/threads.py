@@ -26,9 +26,9 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
-    """Results of the work in its order, at most `workers` pieces in hand at any time.
+    """Results of the work in its order; at most `workers` pieces are under way at any time.
 
-    The pieces are asked for one by one as workers become free, so that what they carry is not held at once.
+    `work` is iterated as earlier pieces finish, so that the data of all pieces is never held at once.
     """
     if workers == 1:
         for piece in work:
@@ -64,7 +64,7 @@ def _finish(piece: Callable[[], T], future: Future[T]) -> T:
 
 
 class _BlasUse:
-    """How many callers want a single BLAS thread now, and how to get back to as many as there were before."""
+    """The number of callers inside `single_threaded_blas`, and the limit that the last of them undoes."""
 
     def __init__(self) -> None:
         # Reentrant: a thread may fork, in a signal handler say, while it holds the lock.
@@ -101,7 +101,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _before_fork() -> None:
-    # Not between setting the limit and counting it.
+    # The lock keeps a fork from falling between setting the limit and counting its user.
     _blas_use.lock.acquire()
 
 
@@ -110,7 +110,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Start afresh: a child has none of the threads that would work, end their calls or release the lock."""
+    """Reset all state: a forked child lacks the pool's threads, the limit's users and the lock's holder."""
     global _blas_use
     _pool.cache_clear()
     if _blas_use.users > 0:

@@ -1,4 +1,4 @@
-"""Files that people keep: whole or not at all."""
+"""Output files, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from orthoslice.backend.stopping import interrupts
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write; it takes the place of `path` when all of it is written.
 
-    A full disk, an error or Ctrl-C leave what was there before, and nothing beside it. A link stays, and what
-    it leads to is replaced; who may read and write the file does not change. What is no plain file, such as a
-    pipe, is written to as it comes.
+    A full disk, an error or Ctrl-C leave what was there before, and nothing beside it. A link stays, and the
+    file it points to is replaced; the file keeps its permissions. What is no plain file, such as a pipe, is
+    written to directly.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 shutil.copymode(target, draft)
             draft.replace(target)
         except OSError as error:
-            # The draft is nobody's business.
+            # The message names `path`, not the temporary file.
             raise OSError(error.errno, f"cannot be written: {error.strerror or error}", str(path)) from error
         finally:
             draft.unlink(missing_ok=True)

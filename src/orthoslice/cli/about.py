@@ -14,7 +14,7 @@ from orthoslice.backend.threads import default_workers
 _PACKAGES = ("numpy", "scipy", "numba", "torch", "triton", "jax", "pyarrow", "pillow", "anndata", "matplotlib")
 
 # Sizes on both sides of where one kernel takes over from another, and one of rows that are sorted otherwise.
-# What rows of more than 2^18 numbers take besides is left to those who have some, and long work with them.
+# Kernels for rows of more than 2^18 numbers are left to their first use, where the work takes long anyway.
 _SIZES = ((40, 50, 3), (600, 580, 3), (1100, 1080, 12))
 _MANY = (4200, 4100, 2)
 

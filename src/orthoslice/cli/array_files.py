@@ -174,13 +174,13 @@ def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
 
 
 def _of_lazy(name: str, array: Any, memory: int, columns: Sequence[str] | None = None) -> Source:
-    """An array of which rows are read when they are asked for."""
+    """An array whose rows are read on demand."""
     if array.ndim != 2 or np.dtype(array.dtype).kind not in "biuf":
         raise FileError(
             f"{name}: must be a table of real numbers; got an array of shape {tuple(array.shape)} and type "
             f"{array.dtype}."
         )
-    # What was never written takes no room in the file, and all of it here.
+    # Chunks that were never written take no room in the file, but full room here.
     if 8 * math.prod(array.shape) > memory // 4:
         check_disk(name, 8 * math.prod(array.shape))
     if array.chunks is not None:
@@ -217,13 +217,13 @@ def _of_cells(name: str, cells: Any, key: str | None, memory: int) -> Source:
 def _loaded_matrix(name: str, group: Any, memory: int) -> Any:
     """A sparse matrix, which is made dense a piece at a time, or a data frame as an array."""
     remedy = "choose an embedding as FILE::KEY"
-    # By its columns a matrix may say that it has any number of rows, each of which takes a pointer by rows.
+    # A matrix stored by columns may claim any number of rows, and each takes a pointer when stored by rows.
     size = _stored_bytes(group) + 8 * sum(int(n) for n in group.attrs.get("shape", ()))
     check_quarter(name, "its sparse matrix", size, memory, remedy)
     found = need("anndata", "cells", "Reading cells").io.read_elem(group)
     if not hasattr(found, "toarray"):
         return np.asarray(found)
-    # Places outside of the matrix would be written to without a word.
+    # Indices outside of the matrix would be written to silently.
     found.check_format(full_check=True)
     return found
 

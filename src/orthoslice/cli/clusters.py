@@ -29,10 +29,10 @@ def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
     distributed = need("distributed", "dask", "clusters")
     import dask
 
-    # A client is Dask's scheduler from the moment that it is asked for, and would stay so where nobody answers.
+    # A new client becomes Dask's scheduler at once, and would stay so after a failed connection.
     with dask.config.set(scheduler=None), _connected(distributed, address) as client:
         if not client.nthreads():
-            # They may come with the work.
+            # Workers may start later.
             say(
                 f"the scheduler at {address} has no workers yet, and waits: `dask worker {address}` starts one."
             )
@@ -64,7 +64,7 @@ def _spread(cloud: Cloud, client: Any) -> Cloud:
             place = (points.filename, points.dtype, points.offset, points.shape)
             piece = dask.delayed(_read)(*place, first, stop)
         else:
-            # One after the other, so that no more than one of a file that nobody else sees is in memory here.
+            # One after the other: a file that workers cannot open is in memory here one piece at a time.
             piece = dask.delayed(client.scatter(np.array(points[first:stop]), direct=False))
         pieces.append(da.from_delayed(piece, (stop - first, dim), dtype=points.dtype))
     weights = None if cloud.weights is None else da.from_array(np.asarray(cloud.weights), chunks=step)
@@ -82,7 +82,7 @@ def _is_in_a_file(points: Table) -> bool:
 
 
 def _is_seen(path: Any, client: Any) -> bool:
-    """Whether all workers have this file, as far as its size tells."""
+    """Whether all workers have a file of this path and size."""
     return set(client.run(_size, path).values()) <= {_size(path)}
 
 

@@ -46,8 +46,8 @@ def _open_delimited(name: str, path: Path, delimiter: str, memory: int) -> Sourc
 
 
 def open_stream(name: str, stream: IO[bytes], memory: int, delimiter: str = ",") -> Source:
-    """Text that comes through a pipe: put aside first, since it is looked at twice."""
-    kept = tempfile.TemporaryFile()  # noqa: SIM115 (who reads it closes it)
+    """Text that comes through a pipe: copied to a temporary file first, since it is read twice."""
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 (its reader closes it)
     shutil.copyfileobj(stream, kept)
     kept.seek(0)
     start = _beginning(name, kept, memory)
@@ -220,7 +220,7 @@ def _of_arrow(
 
 
 def _release() -> None:
-    """Give back what Arrow and the C library keep for the next time: others need it now."""
+    """Return memory to the system that Arrow and the C library keep for reuse."""
     importlib.import_module("pyarrow").default_memory_pool().release_unused()
     if sys.platform == "linux":
         # Arrow's threads have heaps of their own: every reader of text would leave its converters in another.

@@ -242,7 +242,7 @@ def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) 
 
 
 def _is_finite(piece: Table) -> bool:
-    # Extremes are quicker than a look at every number, and NaN comes through.
+    # Minimum and maximum are quicker than `isfinite` of every number, and NaN propagates to them.
     return bool(np.isfinite(piece.min(initial=0)) and np.isfinite(piece.max(initial=0)))
 
 

@@ -1,4 +1,4 @@
-"""How the command line was called, for those who want to do it again."""
+"""How the command line was called, so that the call can be repeated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 
 def invocation(context: typer.Context) -> list[str]:
-    """The words of the command that runs: what was given, and of options no more than was given."""
+    """The words of the running command: its arguments, and only those options that were given."""
     words = ["orthoslice", context.command.name or ""]
     for parameter in context.command.params:
         name = parameter.name or ""

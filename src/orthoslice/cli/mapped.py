@@ -17,7 +17,7 @@ _sizes: dict[Path, int] = {}
 def watch_mapped(path: Path) -> None:
     """Have the process end in one line, with exit code 2, where this file is cut short: no copy can be trusted.
 
-    The operating system answers a look at what is not there any more with SIGBUS, which kills.
+    Reading mapped memory beyond the end of the file raises SIGBUS, which kills the process.
     """
     if hasattr(signal, "SIGBUS"):
         _sizes[path] = path.stat().st_size
@@ -26,10 +26,10 @@ def watch_mapped(path: Path) -> None:
 
 @functools.cache
 def _handler() -> Any:
-    """Ours for SIGBUS, kept for good.
+    """The handler of SIGBUS, kept for good.
 
-    Python's own handlers run when an instruction is over, and this one never is: the system itself must call
-    ours, in the thread that looked.
+    Python runs its handlers after the current instruction, and the failed read never ends: the system itself
+    must call this one, in the thread that reads.
     """
     listen = ctypes.CDLL(None).signal
     listen.restype, listen.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)

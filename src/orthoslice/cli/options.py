@@ -150,7 +150,7 @@ class Stopping(NamedTuple):
 
 
 class Clustering(NamedTuple):
-    """Who measures the distance of all rows."""
+    """Which cluster measures the distance of all rows."""
 
     scheduler: Annotated[
         str | None,
@@ -204,12 +204,12 @@ def run_command(work: Callable[[], None]) -> None:
     try:
         interrupts.words = _STOPPED
         work()
-        # Here a full disk can still be told.
+        # Flushed here, where a full disk can still be reported.
         sys.stdout.flush()
         if interrupts.heard:
             raise typer.Exit(EXIT_INTERRUPTED)
     except BaseException as error:
-        # Libraries make other errors of a Ctrl-C.
+        # Libraries may turn a Ctrl-C into another error.
         if interrupts.heard or isinstance(error, KeyboardInterrupt):
             if not isinstance(error, typer.Exit):
                 print(_STOPPED, end="", file=sys.stderr)
@@ -228,7 +228,7 @@ def tell_error(error: Exception) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        # Python would try again at its end, and complain.
+        # Otherwise Python would flush again at exit, and print an error.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (as long as the process lasts)
     return 2
 

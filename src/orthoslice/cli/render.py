@@ -1,4 +1,4 @@
-"""Answers as people read them, on a terminal."""
+"""Answers as text for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHADES = ("grey93 on grey11", "grey93 on grey27", "grey93 on grey42", "black on
 
 
 def wants_json(asked: bool | None) -> bool:
-    """Whether the answer is JSON: if asked for, or else where nobody looks at it."""
+    """Whether the answer is JSON: as asked, or else if stdout is no terminal."""
     return not sys.stdout.isatty() if asked is None else asked
 
 
@@ -30,7 +30,7 @@ def print_json(answer: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """A word beside the answer, on stderr."""
+    """Print a message beside the answer, on stderr."""
     print(f"orthoslice: {shown(text)}", file=sys.stderr, flush=True)
 
 

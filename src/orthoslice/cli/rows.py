@@ -16,7 +16,7 @@ _SPARE_BYTES = 1 << 28
 
 
 def check_disk(name: str, size: int) -> None:
-    """Raise where there is no room for so many bytes of rows on the disk."""
+    """Raise unless the disk has room for `size` bytes of rows."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < size + _SPARE_BYTES:
         raise FileError(
@@ -26,7 +26,7 @@ def check_disk(name: str, size: int) -> None:
 
 
 class Rows:
-    """Rows that come in pieces: kept in memory as far as a budget goes, and then in a file that nobody sees."""
+    """Rows that come in pieces: kept in memory up to a budget of bytes, and then in a temporary file."""
 
     def __init__(self, name: str, dtype: np.dtype[Any], budget: int) -> None:
         self.name, self.dtype, self.budget = name, dtype, budget

@@ -116,9 +116,9 @@ def plan(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> P
 
 
 def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str | None = None) -> Comparison:
-    """The parts asked for, one by one; after Ctrl-C those that there are, estimates as far as they got.
+    """The `parts` of a comparison, one by one; after Ctrl-C the finished ones, and an estimate cut short.
 
-    What looks at all rows, the sliced distance, is the work of the cluster that has its scheduler there.
+    With `scheduler`, the address of a cluster, that cluster computes the sliced distance, which uses all rows.
     """
     found: dict[str, Any] = {}
     try:
@@ -127,7 +127,7 @@ def work_out(ready: Plan, parts: Sequence[str], answer: Answer, scheduler: str |
                 if found:
                     stack.enter_context(interrupts.raising())
                 stack.enter_context(status(_STAGES[part], quiet=ready.progress))
-                # The other parts are all or nothing.
+                # Only estimates can be stopped early with a result.
                 stop = stack.enter_context(stoppable()) if part in _ESTIMATES else None
                 own = ready
                 if scheduler is not None and part == "sliced":

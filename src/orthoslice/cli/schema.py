@@ -84,6 +84,6 @@ def cluster_order(distance: Any) -> list[int]:
 
 
 def finite(value: Any) -> float | None:
-    """A number, or None where there is none: JSON knows neither NaN nor infinity."""
+    """A finite number, or None: JSON has neither NaN nor infinity."""
     number = float(value)
     return number if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""What a file is to those who read it: columns with names, rows in pieces, and errors of one line."""
+"""A file as readers present it: columns with names, rows in pieces, and errors of one line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, overload
 
 from orthoslice.applications.two_sample.labels import Table
 
-# Numbers of a piece at most, 32 MB of them, and the part of the memory that it may take.
+# A piece has at most _MOST_ITEMS numbers (32 MB) and takes at most 1 / _MEMORY_PART of the memory.
 _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
 
-# What a column takes while it is worked on, whatever the rows: its part of a block of directions, its name and
-# words. Fewer columns than these are always taken.
+# A column takes _COLUMN_BYTES whatever its rows: its part of a block of directions, its name and words. Up to
+# _FEW_COLUMNS columns are always taken.
 _COLUMN_BYTES, _FEW_COLUMNS = 1 << 13, 1 << 11
 
 STANDARD_INPUT = "-"
@@ -31,7 +31,7 @@ class MissingExtra(ImportError):
 
 
 class Numbered(Sequence[str]):
-    """Names such as x0, x1, ..., made when they are asked for: a tiny file may say that it has a billion.
+    """Names such as x0, x1, ..., made on demand: a tiny file may say that it has a billion.
 
     Examples
     --------
@@ -75,14 +75,14 @@ class Source:
     pieces: Callable[[list[int]], Iterator[Table]]
     """All rows of some columns, a few rows at a time, in floating point, missing values as NaN.
 
-    What comes through a pipe can be asked for once.
+    Rows from a pipe can be read only once.
     """
     skipped: dict[str, str] = field(default_factory=dict)
     """Columns that hold no numbers, and what they hold instead."""
     named: bool = True
     """Whether the columns have names of their own."""
     notes: tuple[str, ...] = ()
-    """What people should know of it."""
+    """What users should know of it."""
     whole: Table | None = None
     """All rows and columns, where they are an array or a memory map already."""
 
@@ -97,7 +97,7 @@ def split(name: str) -> tuple[Path, str | None]:
 
 @contextlib.contextmanager
 def reading(name: str, what: str) -> Iterator[None]:
-    """Make one line of whatever goes wrong with a file."""
+    """Turn any error of a reader into a :class:`FileError` of one line."""
     shown = shown_name(name)
     try:
         with warnings.catch_warnings():
@@ -111,7 +111,7 @@ def reading(name: str, what: str) -> Iterator[None]:
     except PermissionError:
         raise FileError(f"{shown}: this file may not be read (no permission).") from None
     except Exception as error:
-        # Readers of other libraries raise whatever they like at files that are not theirs.
+        # Readers of other libraries raise errors of any kind at files of other formats.
         raise FileError(f"{shown}: cannot be read as {what}: {first_line(error)}") from error
 
 
@@ -128,7 +128,7 @@ def piece_rows(memory: int, n_columns: int) -> int:
 def check_width(
     name: str, n_columns: int, memory: int, remedy: str = "choose --columns", column_bytes: int = _COLUMN_BYTES
 ) -> None:
-    """Raise where so many columns are too many for the memory, before anything is made of them."""
+    """Raise if `n_columns` columns take more than the memory, before anything is made of them."""
     size = column_bytes * n_columns
     if n_columns > _FEW_COLUMNS and size > memory:
         raise FileError(

@@ -37,7 +37,7 @@ def canonical_order(points: Array, weights: Array | None) -> Array:
 
 
 def may_be_shuffled(x: Cloud, y: Cloud) -> bool:
-    """Whether weighted clouds may be the same points in another order, as far as extremes of them tell."""
+    """Whether weighted clouds may be shuffled copies: the ranges of weights and of first coordinates agree."""
     if x.weights is None or y.weights is None or x.points.shape != y.points.shape:
         return False
     xp = namespace(x.points)
@@ -65,11 +65,11 @@ def _lengths(points: Array) -> Array:
     """Euclidean lengths of points `(..., n, dim)`, in float64."""
     xp = namespace(points)
     if isinstance(points, np.ndarray) and points.dtype == np.float32:
-        # Their squares have a place in float64, whatever their size.
+        # Squares of float32 numbers neither overflow nor underflow in float64.
         wide = points.astype(np.float64)
         return np.sqrt(np.vecdot(wide, wide))
     largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), xp.float64)
-    # Coordinates may be of a size whose square has no place in the type.
+    # Squares of coordinates may overflow or underflow.
     unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))
     return largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
 

@@ -95,8 +95,8 @@ class Cloud:
     def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
         """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
 
-        With `widely`, in the widest type at hand, which must be that of the directions. Where the order of
-        projections decides, float32 has too few digits: it exchanges neighbours.
+        With `widely`, in `wide_float` where that is cheap (`is_widened`), which must be the type of the
+        directions: where the order of projections matters, float32 has too few digits and exchanges neighbours.
         """
         xp, points = namespace(self.points), self.points
         dtype = wide_float(points) if widely and is_widened(points) else points.dtype
@@ -117,11 +117,11 @@ class Seen(NamedTuple):
     mean: Array
     """`(dim,)`"""
     spread: Array
-    """The mean squared distance from it."""
+    """The mean squared distance from the mean."""
     drawn: dict[bytes, Array]
     """Points `(draws, dim)` that were drawn at random, by the bytes of the numbers that chose them."""
     covariance: Array | None = None
-    """`(dim, dim)`, where a control variate asks for it."""
+    """`(dim, dim)`, where a control variate needs it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ def single_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) 
 
 
 def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
-    """Two single clouds of float64 NumPy arrays, whatever library they came from; `what` asks for them.
+    """Two single clouds of float64 NumPy arrays, whatever library they came from; errors name `what`.
 
     Integers come over as they are, and so without rounding. Weights sum to 1 to the last digit, and equal ones
     become None: uniform clouds are coupled in exact ranks.

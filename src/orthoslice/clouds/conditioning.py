@@ -27,13 +27,13 @@ from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.mapped import MappedPoints
 
-# Coordinates that a block of a GPU goes through before a library would have been quicker.
+# Up to this many coordinates one block of a GPU is quicker than the library.
 _SMALL_CLOUD = 1 << 21
 
 # Numbers of a row long enough for NumPy to go through it in vectors.
 _FOLDED_ITEMS = 512
 
-# Powers of two that are numbers themselves.
+# Exponents e for which 2.0**e is a normal float64.
 _SMALLEST_SCALE, _LARGEST_SCALE = -1022, 1023
 
 # Room at both ends of the range, so that a gradient divided by the scale does not underflow either.
@@ -47,7 +47,7 @@ _STEPS = 3
 def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     """Clouds divided by a power of two, where p-th powers of their distances might leave the floating range.
 
-    Powers of two change no digit. Where values cannot be looked at, nothing is scaled here: see
+    Powers of two change no digit. Where values cannot be read, nothing is scaled here: see
     :func:`orthoslice.clouds.conditioning.scale_on_device`.
 
     Examples
@@ -65,7 +65,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     room = exponents_at_hand(p, math.log2(float(float_info(namespace(x.points), x.dtype).max)))
     if abs(reach) < room:
         return x, y, 1.0
-    # As large as can be: what is much smaller then stays above the lower end of the range.
+    # The least exponent that does: coordinates stay as large as possible, and small ones do not underflow.
     exponent = max(math.ceil(reach - room), _SMALLEST_SCALE)
     if exponent > _LARGEST_SCALE:
         raise OverflowError(
@@ -76,13 +76,13 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
 
 
 def exponents_at_hand(p: float, max_exponent: float) -> float:
-    """Clouds that reach to 2**e, with |e| below this, are fit for p in a type that ends at 2**max_exponent."""
+    """Clouds of extent 2**e with |e| below this need no scaling for p, in a type up to 2**max_exponent."""
     # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
     return 0.75 * max_exponent / (2 * p)
 
 
 def largest_coordinate(x: Cloud, y: Cloud) -> float:
-    """The largest magnitude of a coordinate of either cloud; values can be looked at."""
+    """The largest magnitude of a coordinate of either cloud, whose values can be read."""
     return max(largest_magnitude(c.points) if c.largest is None else c.largest for c in (x, y))
 
 
@@ -119,7 +119,7 @@ def rescaled(quantity: Array, scale: float, power: float, dtype: DType | None = 
 
 
 def is_scaled_on_device(x: Cloud, y: Cloud) -> bool:
-    """Whether these clouds are scaled where they are: those of JAX that cannot be looked at.
+    """Whether these clouds are scaled on their device: those of JAX whose values cannot be read.
 
     A compiled program does it along with what it does anyway. Step by step, as torch works on a GPU, it would
     take longer than the rest of a small problem.
@@ -203,7 +203,7 @@ def centred(x: C, y: C) -> tuple[C, C]:
     axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     centre = far_centre(x.points, axis)
     if x.is_mapped or y.is_mapped:
-        # Both: where differences are taken of points as they lie in a file, what they were moved by cancels.
+        # Both get the origin, even if one is no file: it cancels in differences of points as stored.
         x_points, y_points = (MappedPoints(c.points, origin=centre) for c in (x, y))
         return replace(x, points=x_points), replace(y, points=y_points)
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)

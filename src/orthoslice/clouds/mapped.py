@@ -27,7 +27,7 @@ def is_file(points: Any) -> bool:
 class MappedPoints:
     """The points `table[order] - origin`, `(..., n, dim)`, as something that gives out rows.
 
-    Order and origin belong to the points themselves, so that whoever passes the points on passes them on too.
+    Order and origin are attributes of the points, so that they travel with them.
     The table is a memory map, or an array beside one: what is taken off the points of one cloud is taken off
     those of the other. `np.asarray` reads all points; arithmetic is refused, since it would.
     """

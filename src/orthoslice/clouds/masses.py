@@ -14,7 +14,7 @@ def total_mass(like: Array) -> int:
 def integer_masses(cloud: Cloud) -> Array:
     """The weights as integers that sum exactly to 2**62 (2**30 where the library has no 64-bit integers).
 
-    Sums of integers are exact in any order, so the ends of both clouds meet.
+    Sums of integers are exact in any order, so the cumulative masses of both clouds end at the same number.
     """
     xp = namespace(cloud.points)
     wide, total = wide_float(cloud.points), total_mass(cloud.points)
@@ -25,14 +25,14 @@ def integer_masses(cloud: Cloud) -> Array:
     weights = xp.astype(detach(weights), wide)
     mass = rounded_masses(weights / xp.sum(weights, axis=-1, keepdims=True) * total)
     left = total - xp.sum(mass, axis=-1, keepdims=True, dtype=integer)
-    # What rounding still leaves over is a trifle beside the largest mass.
+    # The largest mass takes what rounding leaves over, which is negligible beside it.
     place = at_rank(xp.arange(cloud.n, device=device(mass)), mass.ndim)
     largest = xp.astype(place == xp.argmax(mass, axis=-1, keepdims=True), integer)
     return mass + largest * left
 
 
 def rounded_masses(exact: Array) -> Array:
-    """Masses `(..., n)` of the wide type rounded to integers, no sum from the first on by more than one."""
+    """Masses `(..., n)` of the wide type rounded to integers; no cumulative sum is off by more than one."""
     xp, integer = namespace(exact), wide_int(exact)
     whole = xp.floor(exact)
     # Fractions are handed on from point to point until they make a unit: no weight is off by more than one.

@@ -29,7 +29,7 @@ _NODES = 32
 # Features may depend on each other, in two dimensions say: this keeps their equations solvable.
 _RIDGE = 1e-11
 
-# Beyond so many deviations a normal variable does not change sign.
+# P(|Z| > _CERTAIN) is far below 2**-53: from |a| > _CERTAIN |b| on, E|a + b Z| is |a| in float64.
 _CERTAIN = 30.0
 
 
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 
 def moments_of(x: Cloud, y: Cloud) -> Moments:
-    """The first two moments of both clouds, in their type: what a control is made of need not be exact."""
+    """The first two moments of both clouds, in their type: a control variate needs no exact moments."""
     (mean_x, cov_x), (mean_y, cov_y) = (_mean_and_covariance(c) for c in (x, y))
     return Moments(mean_x - mean_y, cov_x, cov_y)
 
@@ -80,8 +80,8 @@ def gaussian_cost(a: Array, u: Array, v: Array, p: float) -> Array:
     """W_p^p of two normal distributions on a line: means `a` apart, variances `u` and `v`.
 
     The coupling by order is linear, so the cost is E|a + b Z|^p with b the difference of the deviations and Z
-    standard normal. In closed form for p = 1 and p = 2. Other powers are the mean over 32 fixed nodes: what a
-    control variate needs is not this cost to the last digit, but the same function wherever it is asked for.
+    standard normal. In closed form for p = 1 and p = 2. Other powers are the mean over 32 fixed nodes: a
+    control variate does not need this cost to the last digit, only the same function everywhere.
     """
     xp = namespace(a)
     b = xp.sqrt(u) - xp.sqrt(v)
@@ -139,8 +139,8 @@ def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[lis
     """Directions in pieces, each `(slices, dim)`, and what they are to be turned by, `(dim, dim)`, or None.
 
     In high dimension it would take longer to draw them than to use them. There they are drawn once and turned
-    at random by one rotation for all, which makes every mean unbiased. Its variance rests on their having been
-    drawn independently: for those that were drawn it is another, but in high dimension hardly so.
+    at random by one rotation for all, which makes every mean unbiased. The variance is computed as if all
+    directions were drawn anew; given the fixed ones it differs, but hardly so in high dimension.
     """
     starts = range(0, rows, _PIECE_ROWS)
     if dim <= _DRAWN_DIM:
@@ -168,7 +168,7 @@ def _controlled_mean(
 ) -> tuple[float, float]:
     turned, form_x, form_y = delta, cov_x, cov_y
     if rotation is not None:
-        # Turning the clouds is turning the directions.
+        # Rotating the clouds has the effect of rotating the directions.
         turned, form_x, form_y = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
     pieces = [_on_directions(turned, form_x, form_y, part) for part in theta]
     a, u, v = pieces[0] if len(pieces) == 1 else (np.concatenate(part) for part in zip(*pieces, strict=True))
@@ -180,13 +180,13 @@ def _controlled_mean(
         left = costs[use] - away[use] @ _slopes(away[fit], costs[fit])
         mean, n = float(left.sum()) / len(left), len(left)
         means.append(mean)
-        # Where nothing is left over, rounding may take it below 0.
+        # Where `left` is constant, rounding may make its variance negative.
         variances.append(max(float(left @ left) / n - mean * mean, 0.0) / n)
     return sum(means) / 2, sum(variances) / 4
 
 
 def _slopes(features: Table, costs: Table) -> Table:
-    """Least squares with an intercept. Any slopes are right in the mean, so a hair of ridge does no harm."""
+    """Least squares with an intercept. Any slopes leave the mean unbiased, so a small ridge does no harm."""
     n, total = len(costs), features.sum(axis=0)
     gram = features.T @ features - total[:, None] * (total / n)
     moment = features.T @ costs - total * (costs.sum() / n)

@@ -20,7 +20,7 @@ Table: TypeAlias = np.ndarray[Any, Any]
 # Coordinates that are read, widened and moved at a time, as a cache holds them.
 _PIECE_ITEMS = 1 << 18
 
-# The part of the memory that a copy of the points may take. It is projected sooner than what lies apart.
+# A copy may take 1 / _COPIED_PART of the memory: one array is projected faster than several.
 _COPIED_PART = 4
 
 
@@ -58,7 +58,7 @@ class Pool(NamedTuple):
     scale: float
     """What they were divided by."""
     memory: int
-    """What is left of it."""
+    """The bytes of memory that are left."""
 
 
 def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *, copied: bool = False) -> Pool:
@@ -66,7 +66,7 @@ def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *,
 
     They are copied if a small part of the memory holds them, or if they have to be `copied`.
     """
-    # Of all clouds, looked at as of that type.
+    # One scale for all clouds, as if they were of the common type.
     largest = max(largest_magnitude(c.points) if c.largest is None else c.largest for c in clouds)
     example = Cloud(np.zeros((1, clouds[0].dim), dtype=dtype), largest=largest)
     scale = unit_scale(example, example, p)[2]
@@ -86,7 +86,7 @@ def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *,
 
 
 def pieces_of(cloud: Cloud) -> Iterator[Table]:
-    """The points of a cloud that lies in memory at once, those of others a few at a time."""
+    """The points of a cloud in one piece, or a few at a time if it is a :class:`SpreadCloud`."""
     if not isinstance(cloud, SpreadCloud):
         yield cloud.points
         return

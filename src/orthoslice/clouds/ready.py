@@ -34,7 +34,7 @@ class ReadyCloud(Cloud):
 
     @property
     def has_table(self) -> bool:
-        """Whether kernels can read the points as an array; if not, they are asked for projections."""
+        """Whether kernels can read the points as an array; if not, only :meth:`project` gives numbers."""
         return type(self.points) is not MappedPoints
 
     def in_users_order(self, by_row: Array) -> Array:
@@ -75,9 +75,9 @@ def in_canonical_order(cloud: Cloud) -> ReadyCloud:
 
 
 def ready_for_ties(cloud: Cloud) -> ReadyCloud:
-    """As :func:`in_canonical_order`, with how far off projections in float64 may be; not where there is none.
+    """As :func:`in_canonical_order`, with `rounding` if projections are in float64.
 
-    In float32 as much would tie many neighbours that are not equal: there only equal numbers tie.
+    In float32 such a bound would tie many neighbours that are not equal: there only equal numbers tie.
     """
     ready = in_canonical_order(cloud)
     points = ready.points
@@ -89,7 +89,7 @@ def ready_for_ties(cloud: Cloud) -> ReadyCloud:
 
 
 class _Roundings:
-    """Roundings of points, asked for in the way of directions: a few points at a time."""
+    """:func:`roundings` with the interface of directions, so that a file is read a few points at a time."""
 
     def project(self, points: Array, rows: slice) -> Array:
         return roundings(points)[None, ...]
@@ -107,7 +107,7 @@ def make_ready(x: Cloud, y: Cloud, *, for_ties: bool) -> tuple[ReadyCloud, Ready
 
     `for_ties` says that the order of tied projections matters to the score.
     """
-    # Masses are rounded one after the other: clouds with the same points in another order shall be equal.
+    # Masses are rounded in the order of the points, so a shuffled copy of a cloud is put in the same order.
     in_order = not for_ties and is_readable(x.points) and may_be_shuffled(x, y)
     prepare = ready_for_ties if for_ties else in_canonical_order if in_order else as_given
     return with_masses(prepare(x), prepare(y))

@@ -56,4 +56,4 @@ NAMED: dict[str, Sampler] = {
 """What the names accepted by ``directions=`` stand for."""
 
 OWN: frozenset[type[Sampler]] = frozenset({IID, Equispaced, Given, HadamardRademacher, Orthogonal, Stratified})
-"""Samplers that keep what they promise, as tests show; others are looked at before they are used."""
+"""Samplers whose promises the tests check; others are checked before their first use."""

@@ -17,10 +17,10 @@ from orthoslice.directions.orthogonal import Orthogonal
 # A set of more rows than this share of dim^2 has less than 2/3 of the error of orthogonal blocks.
 _WORTH_SPREADING = 0.35
 
-# So does one where the rows that do not fill a block leave this share of the error's largest part.
+# So does a set if over (dim - over) / (n (dim - 1)) exceeds this, where over = n % dim rows fill no block.
 _WORTH_FILLING = 0.07
 
-# Of more rows in 16 dimensions, sets that are not made of bases are better.
+# In 16 dimensions, sets of more rows than this are better as :class:`Optimized`.
 _ALL_BASES_OF_16 = 144
 
 
@@ -28,12 +28,12 @@ Kind: TypeAlias = Literal["sliced", "projected"]
 
 
 class Choice(NamedTuple):
-    """What :class:`Auto` would have run."""
+    """What :class:`Auto` chooses to run, and why."""
 
     sampler: Sampler
     n_directions: int
     control: Literal["gaussian"] | None
-    """The control variate for ``control="auto"``, if the clouds are not small and nobody wants gradients."""
+    """The control variate for ``control="auto"``, if the clouds are not small and no gradient is wanted."""
     why: str
 
 

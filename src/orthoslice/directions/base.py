@@ -1,4 +1,4 @@
-"""What a sampler is, and the two things that a draw of directions can do."""
+"""Samplers, and the directions they draw, which project points and carry slopes back."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ class DenseDirections(Directions):
 
 
 def projection_dtype(points: Array) -> DType:
-    """The type of directions where the order of projections decides: the widest at hand."""
+    """The type of directions where the order of projections matters: `wide_float` where that is cheap."""
     return wide_float(points) if is_widened(points) else points.dtype
 
 
 class SteadyDirections(DenseDirections):
-    """Directions that project a point alike wherever it stands.
+    """Directions that project equal points to equal numbers, in any cloud and at any row.
 
-    A matrix product may round one and the same point differently in two clouds. Where it is many orders of
-    magnitude larger than the others, that difference would drown them; here it is 0. Slower, so for such
-    clouds only, and where what one processor counts must be what another one finds.
+    A matrix product may round the same point differently in two clouds. If that point is many orders of
+    magnitude larger than the others, the difference exceeds them; here it is 0. Slower, so only for such
+    clouds, and where two processors must find the same projections.
     """
 
     def project(self, points: Array, rows: Any) -> Array:
@@ -112,7 +112,7 @@ def _steady_product(theta: Array, points: Array) -> Array:
     return total
 
 
-# Numbers of the identity matrix that is projected at a time where rows are formed.
+# Entries of the identity matrix that are projected at a time to form rows.
 _PIECE_ITEMS = 1 << 22
 
 
@@ -132,7 +132,7 @@ def take_rows(array: Array, rows: Any) -> Array:
 
 
 class Sample(NamedTuple):
-    """Directions for people to look at or to use elsewhere."""
+    """Directions as plain arrays, to look at or to use elsewhere."""
 
     theta: Array
     """Unit rows, `(n_directions, dim)`."""
@@ -147,8 +147,8 @@ class Sampler(abc.ABC):
     """How directions are drawn: a frozen, hashable value.
 
     Directions come in blocks. Blocks are independent of each other, rows of one block need not be; error
-    bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index. Where a sampler
-    is used for the first time and is none of this package's, some blocks are drawn and looked at.
+    bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index. At the first use
+    of a sampler that is not of this package, some blocks are drawn and checked.
     """
 
     name: ClassVar[str]
@@ -173,7 +173,7 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def with_default_size(self, dim: int) -> tuple[Self, int]:
-        """The sampler and the number of directions to use where the user asked for no number."""
+        """The sampler and the number of directions to use where the user gave no number."""
 
     def for_tolerance(self, dim: int, most: int) -> Self:
         """The sampler for a run that draws blocks, 8 or more, until a tolerance is met; `most` rows in all."""
@@ -251,7 +251,7 @@ class Sampler(abc.ABC):
         drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
         theta = np.array(dense_rows(drawn, slice(0, len(blocks) * rows)))
         norm = np.linalg.norm(theta, axis=1, keepdims=True)
-        # A row of a padded space may miss the user's altogether; it then says nothing of any direction.
+        # A row of a padded space may be 0 in the user's space; the first axis then stands in for it.
         theta[norm[:, 0] == 0, 0] = 1
         return theta / np.where(norm == 0, 1, norm)
 
@@ -285,7 +285,7 @@ class BlockSampler(Sampler):
 
 
 def default_rows(dim: int) -> int:
-    """Rows of a block where no number was asked for: enough to gain from coupling, few enough for 8 blocks."""
+    """Rows of a block where no number was given: enough to gain from coupling, few enough for 8 blocks."""
     return min(max(dim, 16), 128)
 
 

@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
     dtype: DType
     purpose: int = DIRECTIONS
     step: Array | None = None
-    """Of a training run, an int64 array of shape `()`, where they are those of a step."""
+    """The step of a training run that the blocks are for, int64 of shape `()`; None if there is no step."""
 
 
 draw_blocks = Operation("draw_blocks")

@@ -101,14 +101,14 @@ class Kerdock(Replicated):
         return replace(self, block_size=rows)
 
     def _whole_bases(self, rows: int, dim: int) -> int:
-        """So many rows, as far as there are, and more to fill bases, unless that takes too many."""
+        """`rows`, or as many as there are, rounded up to whole bases if those have at most 256 rows."""
         ambient = self.ambient_dim(dim)
         rows = min(rows, self._most_rows(dim))
         return rows if ambient > 256 else -(-rows // ambient) * ambient
 
     def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
         ambient = self.ambient_dim(dim)
-        # Of a rotation of the padded space, what it does to the user's.
+        # The rows of a rotation of the padded space that act on the user's space.
         frame = orthonormal_rows(normals(stream, dim, ambient, wide_float(stream.high)))
         drawn = KerdockDirections(frame, rows, dtype)
         is_small = frame.shape[0] * rows * dim <= _FORMED_AT_ONCE
@@ -118,7 +118,7 @@ class Kerdock(Replicated):
 class KerdockDirections(Directions):
     """The first `rows` rows of all bases, for each rotation in `frame (sets, dim, ambient_dim)`.
 
-    Rows are formed when they are asked for: a whole set takes `ambient_dim` / 2 times as much memory as its
+    Rows are formed on demand: a whole set takes `ambient_dim` / 2 times as much memory as its
     rotation.
     """
 
@@ -173,7 +173,7 @@ class KerdockDirections(Directions):
         """Rows by indices that may be traced; those come from one set."""
         xp, ambient = namespace(self.frame), self.ambient_dim
         basis, place = rows // ambient, rows % ambient
-        # Those of the identity are of no use.
+        # The identity has no signs: any others stand in, and are discarded below.
         usable = xp.minimum(basis, xp.full_like(basis, ambient // 2 - 1))
         signs = xp.take(constant(_first_signs, (ambient, ambient // 2), self.frame), usable, axis=0)
         hadamard = xp.take(constant(_hadamard, (ambient,), self.frame), place, axis=0)

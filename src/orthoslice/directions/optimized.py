@@ -17,13 +17,13 @@ from orthoslice.directions.point_set import PointSet
 
 Points: TypeAlias = np.ndarray[Any, Any]
 
-# Part of the names of files: another recipe is another set.
+# Part of the names of cached files: another algorithm makes other sets.
 _VERSION = 1
 
 LARGEST_SET = 1024
 """Rows of a set: as many take half a second to make, and time grows with the square."""
 
-# Pairs that may be looked at, over all iterations, and how many iterations that makes at most and at least.
+# _PAIRS / rows**2 iterations are made, but at least and at most these.
 _PAIRS = 1.5e7
 _ITERATIONS = (40, 400)
 
@@ -34,7 +34,7 @@ class Optimized(PointSet):
 
     For a set under a random rotation, the error of SW is a sum over pairs of its rows. For p = 1 and a single
     difference it is the arc-cosine kernel sqrt(1 - t^2) + t arcsin(t) of their cosine t. The set has the least
-    such sum that a descent finds. It knows lines, not points: a direction and its opposite are the same.
+    such sum that a descent finds. Directions count as lines: one and its opposite are the same.
 
     Prefer it for SW in 3 to about 12 dimensions, with several times `dim` directions. In the plane it is
     :class:`Equispaced`. With `dim` rows or fewer a set is orthonormal, as a block of :class:`Orthogonal` is. In
@@ -83,7 +83,7 @@ class Optimized(PointSet):
 
 @functools.lru_cache(maxsize=64)
 def _spread_out(rows: int, dim: int) -> Points:
-    """The set, found in the cache on disk or made; others have the same array."""
+    """The set, found in the cache on disk or made; all callers share the array."""
     if dim == 2:
         return even_angles(rows)
     if rows <= dim:
@@ -115,18 +115,18 @@ def energy(points: Points) -> float:
 def _descend(points: Points) -> Points:
     """Move the rows to less energy, by gradient steps of Barzilai and Borwein's lengths.
 
-    Those take few products and no search, and now and then lead uphill for a while: the best set counts.
+    These steps take few products and no search, but at times raise the energy: the best set is kept.
     """
     n = len(points)
     fewest, most = _ITERATIONS
     best, least = points, np.inf
     step, before, slope_before = 0.5 * points.shape[1] / n, points, points
-    # Threads would add up in another order, and a seed would give other directions.
+    # Several threads would change the order of sums, and a seed would give other directions.
     with single_threaded_blas():
         for k in range(int(np.clip(_PAIRS / n**2, fewest, most))):
             cosines = np.clip(points @ points.T, -1, 1)
             np.fill_diagonal(cosines, 0)
-            # The slope of the kernel is the angle alone.
+            # d/dt (sqrt(1 - t^2) + t arcsin(t)) = arcsin(t).
             angles = np.arcsin(cosines)
             size = float(np.sqrt(1 - cosines**2).sum() + np.vdot(cosines, angles))
             if size < least:

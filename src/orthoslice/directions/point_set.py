@@ -16,7 +16,7 @@ from orthoslice.directions.layout import Run, whole_blocks
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Replicated(Sampler):
-    """Base of samplers of which one set, made random as a whole, is one block.
+    """Base of samplers whose blocks are sets of directions, each made random as a whole.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ class Replicated(Sampler):
         return tuple(run for run in (Run(longer, rows + 1), Run(sets - longer, rows)) if run.n_blocks)
 
     def _n_sets(self, n_directions: int, dim: int) -> int:
-        """How many sets share the directions where no size was asked for."""
+        """How many sets share the directions where no `block_size` was given."""
         return min(self.replicates, n_directions)
 
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
     def for_tolerance(self, dim: int, most: int) -> Self:
-        """Sets of one size, that of four of them where no number is asked for, and as many as it takes."""
+        """Sets of `2 * default_rows(dim)` rows, or fewer for a small `most`; as many sets as it takes."""
         if self.block_size is not None:
             return self
         return replace(self, block_size=min(2 * default_rows(dim), -(-most // DEFAULT_BLOCKS)))

@@ -84,7 +84,7 @@ def _scrambled(rows: int, dim: int) -> np.ndarray[Any, Any]:
     """
     from scipy.stats import qmc  # slow to import
 
-    # More than a power of two are drawn, so that nothing is said of balance.
+    # A power of two are drawn, so that SciPy does not warn of lost balance.
     engine = qmc.Sobol(dim, scramble=False, bits=_BITS)
     points = engine.random(1 << max(rows - 1, 0).bit_length())[:rows]
     plain = np.ldexp(points, _BITS).astype(np.uint32)

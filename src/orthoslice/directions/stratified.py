@@ -87,7 +87,7 @@ class Stratified(Sampler):
     why_no_error_bar: ClassVar[str] = "stratified directions are one block; repeat with other seeds"
 
     def __post_init__(self) -> None:
-        # Checks of input know samplers, so they import this package.
+        # Imported here, since checks of input import this package for its samplers.
         from orthoslice.check.options import check_p
         from orthoslice.clouds.cloud import host_clouds
         from orthoslice.exact._inputs import shared_exponent, shrink
@@ -128,7 +128,7 @@ class Stratified(Sampler):
         xp, wide = namespace(stream.high), wide_float(stream.high)
         first, second = words(stream, rows, 5)
         uniform = _uniforms(xp, first[:, :, :4], second[:, :, :4], wide)
-        # A random order of the cells: what is drawn from a cell need not be shuffled then.
+        # The cells are taken in random order, so that the directions need not be shuffled.
         cell = xp.astype(xp.argsort(first[:, :, 4], axis=1), wide)
         level = (cell + uniform[:, :, 0]) / rows
         flat = [xp.reshape(u, (-1,)) for u in (level, *(uniform[:, :, k] for k in (1, 2, 3)))]
@@ -138,7 +138,7 @@ class Stratified(Sampler):
         if basis.shape[0] < dim:
             # Of a Gaussian vector only the direction within the span of the basis is stratified: it is
             # independent of all the rest.
-            # Counters of words are not negative, so this key meets none of them.
+            # Counters of words are not negative, so this key is independent of them.
             gaussian = xp.reshape(normals(stream.fold(-1, 0), rows, dim, wide), (-1, dim))
             inside = gaussian @ basis.T
             length = xp.sqrt(xp.sum(inside * inside, axis=1, keepdims=True))
@@ -161,7 +161,7 @@ class Stratified(Sampler):
         def find(ends: Any, value: Array) -> Array:
             return xp.searchsorted(xp.asarray(ends, dtype=wide, device=place), value, side="right")
 
-        # Without the last end no rounding of a level leads past the last group.
+        # Without the last end a rounded level cannot lead past the last group.
         group = find(np.cumsum(probability)[:-1], level)
         start = share[bounds - 1] - probability
         piece = find(share[:-1], lookup(start, group) + which * lookup(probability, group))

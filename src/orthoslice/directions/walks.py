@@ -1,4 +1,4 @@
-"""Walks over the directions of a layout, for those who do more with a projection than score two clouds."""
+"""Walks over the directions of a layout, for uses of projections other than scoring two clouds."""
 
 from __future__ import annotations
 

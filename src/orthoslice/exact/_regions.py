@@ -22,7 +22,7 @@ MAX_CIRCLES = 64
 # Critical angles in the plane: two clouds of 128 points. Couplings are compared in full: 64 MB of indices.
 MAX_ANGLES = 2**14
 
-# Cells narrower than this cannot be told from rounding. Their direction belongs to a neighbour as well.
+# Narrower cells may be due to rounding; their directions can be assigned to a neighbour.
 _SAME_ANGLE = 2.0**-48
 # Masses are compared to this accuracy, so that those that agree but for rounding are one coupling.
 _MASS_UNITS = 2.0**40
@@ -132,7 +132,7 @@ def _arcs(normal: FloatArray) -> _Tiling:
 def _triangles(normal: FloatArray) -> _Tiling:
     """Spherical triangles that tile the cells into which great circles cut half a sphere.
 
-    Each row holds what drawing from a triangle ABC asks for: A, B, the unit vector D at A towards C, half the
+    Each row holds what drawing from a triangle ABC needs: A, B, the unit vector D at A towards C, half the
     area, 1 + <A, B>, det(A, B, D) and <B, D>.
     """
     if len(normal) > MAX_CIRCLES:
@@ -193,7 +193,7 @@ def _couplings(
     pair = pairs.ix * y.n + pairs.iy
     mass = np.broadcast_to(pairs.mass, pair.shape)
     units = np.rint(mass * _MASS_UNITS).astype(np.int64)
-    # Pairs without mass are put out of sight, behind all others.
+    # Pairs without mass get one index above all others, so that couplings differing in them are equal.
     pair = np.where(units > 0, pair, x.n * y.n)
     order = np.argsort(pair, axis=1, kind="stable")
     key = np.concatenate([np.take_along_axis(a, order, axis=1) for a in (pair, units)], axis=1)

@@ -42,7 +42,7 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
     >>> sum(float(((cell.stop - cell.start) * cell.mass).sum()) for cell in lifetimes(problem)) / np.pi
     1.0
     """
-    from orthoslice.backend.kernels.numba.plane import (  # takes a while to load, and most people never need it
+    from orthoslice.backend.kernels.numba.plane import (  # slow to load, and rarely needed
         sharpen_spans,
         sweep,
     )

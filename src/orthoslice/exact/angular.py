@@ -185,7 +185,7 @@ def shrunken_score(problem: PlaneProblem, score: ScoreName) -> AngularScore:
     }
     make = makers[score, problem.p]
     cells = lifetimes(problem, MAX_CRITICAL_ANGLES_KEPT)
-    # Those whose angles agree in all digits have no place between breaks.
+    # Cells with start == stop have no piece between breaks.
     lasting = (Lifetimes(*(part[cell.stop > cell.start] for part in cell)) for cell in cells)
     batches = [wave for cell in lasting for wave in make(cell)]
     angles = np.concatenate([batch.start for batch in batches] + [batch.stop for batch in batches])

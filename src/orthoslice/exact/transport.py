@@ -31,11 +31,11 @@ _MASS_BITS = 50
 _LARGEST_COUNT = 2**24
 # Sums of a few thousand weights that are equal differ by less, relatively.
 _SUM_ROUNDING = 2.0**-45
-# How far an answer may stay from the optimum, as a share of itself, without another try and in the end.
+# Relative gap to the optimum: up to _SMALL_GAP there is no other try, above _LARGEST_GAP an error.
 _SMALL_GAP, _LARGEST_GAP = 1e-9, 1e-6
-# Costs that solvers see are at most so many times the answer, or they round it away.
+# Costs given to solvers are cut off at about _ROOM times the answer: larger ones would round it away.
 _ROOM = 1e4
-# Squares of lengths this much smaller than the largest coordinate are no numbers any more.
+# With units below 2**-_WIDE times the largest coordinate, lengths are not squared: squares could underflow.
 _WIDE = 400
 
 
@@ -274,7 +274,7 @@ def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
         if gap <= _SMALL_GAP or p * math.log(unit / needed) < math.log(10):
             break
         unit = needed
-    # Mass that rounding moved costs at most the longest way, `span`: so much of the answer is not decided.
+    # Rounding moved a mass of `moved`, each part by at most `span`: moved * span**p of the answer is open.
     moved, part = _moved_mass(x, a) + _moved_mass(y, b), (least / span) ** p if span else 0.0
     if best is None or (gap > _LARGEST_GAP and gap * part > moved):
         low, high = max(part * (1 - gap) - moved, 0.0), part + moved
@@ -289,8 +289,8 @@ def _couple_masses(x: Cloud, y: Cloud, p: float) -> tuple[_Plan, str]:
 def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     """Masses of both clouds as integers with the same sum; the same ones where the laws are the same.
 
-    Sums of weights are rounded. Where both clouds have the same mass at every place but for that, the distance
-    is 0, and a sliver of mass that has nowhere to go must not travel.
+    Sums of weights are rounded. Where both clouds have the same mass at every place but for rounding, the
+    distance is 0, and the mass that rounding left over must not travel.
     """
     counts_x, counts_y = _counts(x), _counts(y)
     if counts_x is not None and counts_y is not None:
@@ -303,7 +303,7 @@ def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     held = -excess
     np.add.at(excess, site[x.n :], b)
     if (np.abs(excess) <= _SUM_ROUNDING * held).all():
-        # The last one that is written stays: the heaviest point of a place.
+        # In ascending order of mass the last write stays: the heaviest point of a place.
         heaviest, order = np.zeros_like(excess), np.argsort(b)
         heaviest[site[x.n :][order]] = order
         b[heaviest] -= excess
@@ -311,7 +311,7 @@ def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
 
 
 def _counts(cloud: Cloud) -> IntArray | None:
-    """Whole numbers that weights are the shares of, to rounding: how often a point was seen, mostly."""
+    """Integers with a sum up to _LARGEST_COUNT, proportional to the weights to rounding; None if none are."""
     if cloud.weights is None:
         return np.ones(cloud.n, dtype=np.int64)
     total = 1
@@ -332,16 +332,16 @@ def _moved_mass(cloud: Cloud, mass: FloatArray) -> float:
 
 
 def _dual_bound(cost: FloatArray, potential: FloatArray, a: FloatArray, b: FloatArray) -> float:
-    """What no coupling can undercut: the value of a potential of x with the best one of y beside it."""
+    """A lower bound on the cost of any coupling: the dual value of a potential of x and its best partner."""
     potential = potential - np.median(potential)
     partner = (cost - potential[:, None]).min(axis=0)
-    # Terms of both signs cancel; what rounding may have added is taken off.
+    # Terms of both signs cancel, so a bound on the rounding error is subtracted.
     rounding = len(a) * np.finfo(np.float64).eps * (a @ np.abs(potential) + b @ np.abs(partner))
     return float(a @ potential + b @ partner - rounding)
 
 
 def _check_masses(method: str, plan: _Plan, a: FloatArray, b: FloatArray) -> None:
-    """Raise unless the plan takes from every point what it has."""
+    """Raise unless the plan moves the mass of every point."""
     for index, mass in ((plan.ix, a), (plan.iy, b)):
         off = float(np.abs(np.bincount(index, plan.mass, len(mass)) - mass / mass.sum()).max())
         if not off <= 1e-9 / len(mass):

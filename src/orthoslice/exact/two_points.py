@@ -163,7 +163,7 @@ def _mean_maximum(space: _Space) -> float:
 
 
 def _angle_seen_along(space: _Space, line: _Vector, u: _Vector, w: _Vector) -> float:
-    """Angle between u and w as seen by an eye that looks along a line.
+    """Angle between the parts of u and w perpendicular to a line.
 
     Where u or w is parallel to the line several circles fall together, and only the sum of their terms
     is determined. A right angle in all of them is the limit as delta leaves the plane of a and b.

@@ -1,4 +1,4 @@
-"""Checks of what the losses are given, and words on how it is read."""
+"""Checks of the losses' inputs, and a warning about how images are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def check_target(target: Any) -> None:
-    """Raise unless this is a tensor that wants no gradient."""
+    """Raise unless this is a tensor that requires no gradient."""
     check_tensor("target", target)
     if target.requires_grad:
         raise ValueError(
@@ -89,7 +89,7 @@ def warn_of_images(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _calls_from_user() -> int:
-    """How many calls above the caller of this the first one is that is neither ours nor torch's."""
+    """How many frames above the caller the first one lies that is neither orthoslice's nor torch's."""
     frame, calls, libraries = sys._getframe(1), 1, ("orthoslice.", "torch.")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(libraries):
         frame, calls = frame.f_back, calls + 1

@@ -138,13 +138,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """
         y = self._check_pair(x, y)
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
-        # A compiler would find nothing to fuse in there: it breaks its graph once, and goes on after it.
+        # A compiler can fuse nothing in there: it breaks its graph once, here, and goes on after it.
         if torch.compiler.is_compiling():
             return _run_uncompiled(self._value, x, y, weights, rng)
         return self._value(x, y, weights, rng)
 
     def __prepare_scriptable__(self) -> None:
-        """What `torch.jit.script` asks for before it reads any code."""
+        """`torch.jit.script` calls this before it reads any code."""
         refuse_graph()
 
     def value_and_grad(
@@ -193,7 +193,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return self._value_and_grad(x, y, weights, rng, y_grad)
 
     def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
-        """What to compare `x` with; `wanted` says by which of both a gradient is to be returned."""
+        """What to compare `x` with; `wanted` says whether gradients by `x` and by `y` are to be returned."""
         if wanted[1] and y is None:
             raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
         if (y is None) != self._has_target:
@@ -227,7 +227,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, ...]:
         plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
-            # A tape of its own, whatever the caller has turned off.
+            # A tape of its own, even under `no_grad` or in inference mode.
             with torch.inference_mode(False), torch.enable_grad():
                 x = (x.clone() if x.is_inference() else x).detach().requires_grad_()
                 y = (y.clone() if y.is_inference() else y).detach().requires_grad_(y_grad)
@@ -248,7 +248,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """
         refuse_transforms()
         if x.is_neg() or y.is_neg():
-            # Kernels read memory, where the sign of such a view is not.
+            # Kernels read memory, which does not hold the sign of a negated view.
             x, y = x.resolve_neg(), y.resolve_neg()
         if weights is not None:
             return None, x, y
@@ -263,7 +263,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return plan, x, y
 
     def _start_step(self, plan: Plan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
-        """Draw the directions of a step; returns what takes x, y and the wanted gradients, and counts it."""
+        """Draw the directions of a step; returns a function of x, y and `wanted` that makes and counts it."""
         theta, step = plan.directions(self, rng)
         counted = step if self.training else None
         return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
@@ -280,7 +280,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _plan_whole_step(self, x: Any, y: Any) -> Plan | None:
         options = self._options(None)
         if self._sampler is None:
-            # As the kernels take them.
+            # Kernels take float32.
             options = options._replace(directions=options.directions.float())
         request = make_request(
             self._name, self._score, Cloud(x.detach()), Cloud(y.detach()), check_p(self.p), options
@@ -330,7 +330,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         """By the driver of the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
-        # Once is enough.
+        # A loss warns once.
         self._has_warned = self._has_warned or warn_of_images(x, y)
         clouds = x, y, *(weights or (None, None))
         with self._taken_stream(x, rng) as stream:
@@ -344,7 +344,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _taken_stream(self, x: torch.Tensor, rng: int | None) -> Iterator[Stream]:
-        """What the directions of this call are drawn from, beside `x`; without a seed, it takes a step."""
+        """The stream of this call's directions, on the device of `x`; a call without a seed takes a step."""
         stream, step = self._key(rng, x)
         with self._taken_step(step) as now:
             on_host = is_bridged(x)
@@ -360,7 +360,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
         """The number of the current step, after which the next call gets the next one.
 
-        A call that fails gives its number back, unless others have gone on from there: each has its own.
+        A call that fails undoes its step, unless another call has taken one since: no two share a number.
         """
         if step is None or not self.training:
             yield step
@@ -372,7 +372,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             yield now
         except BaseException:
             with _STEPS_IN_TURN:
-                # Without looking at it, since that would wait for a GPU.
+                # Compared on the device: reading the step would wait for a GPU.
                 step -= (step == now + 1).to(step.dtype)
             raise
 
@@ -417,7 +417,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return ", ".join(parts if self.key_high.is_meta else [*parts, f"seed={self.seed}"])
 
 
-# Older versions of torch cannot be told why.
+# `disable` of older versions of torch takes no reason.
 _WHY = {"reason": NOT_IN_A_GRAPH} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
 
 

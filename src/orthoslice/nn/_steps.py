@@ -44,7 +44,7 @@ class TensorCache:
     """
 
     def __init__(self) -> None:
-        # Replaced as a whole, since copies of a loss in other threads may look.
+        # Replaced as a whole, since copies of a loss in other threads may read it.
         self._kept: tuple[tuple[torch.Tensor, ...], list[int], Any] = (), [], None
 
     def get_or_make(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
@@ -56,14 +56,14 @@ class TensorCache:
             return result
         with torch.inference_mode(False):
             result = make(*sources)
-        # What is captured in a graph is not there before the graph runs: others must not find it.
+        # A result captured in a CUDA graph has no values before the graph runs, so it is not kept.
         if not is_captured(sources[0]):
             self._kept = sources, versions, result
         return result
 
 
 class Caches:
-    """What a loss has worked out, which holds for tensors that are where they were; copies start anew."""
+    """Results that a loss keeps, valid until its tensors are moved; copies of a loss start with none."""
 
     def __init__(self) -> None:
         self.plans: dict[Any, Any] = {}

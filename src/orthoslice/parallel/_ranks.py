@@ -20,10 +20,10 @@ _MESSAGE_BYTES = 1024
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a process group, as one of them sees the others.
+    """The ranks of a process group, and which of them this process is.
 
-    Whatever they exchange they exchange together: a rank that stays away keeps the others waiting until the
-    group's timeout. Arrays are torch tensors, or NumPy arrays in host memory.
+    Every exchange needs a call on all ranks: if one does not call, the others wait until the group's
+    timeout. Arrays are torch tensors, or NumPy arrays in host memory.
     """
 
     group: Any
@@ -45,7 +45,7 @@ class Ranks:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is nobody to share with."""
+        """Whether this is the only rank."""
         return self.size == 1
 
     def starts(self, n: int) -> list[int]:
@@ -100,11 +100,11 @@ class Ranks:
         return _beside(total, array)
 
     def gather_rows(self, rows: Array, counts: Sequence[int]) -> Array:
-        """The rows of all ranks, which hold so many each, one after the other."""
+        """The rows of all ranks, one after the other; rank k holds `counts[k]`."""
         sent = _tensor(rows)
         missing = max(counts) - sent.shape[0]
         if missing:
-            # Not every backend gathers what is of different length.
+            # Padded, since not every backend gathers tensors of different lengths.
             sent = torch.cat([sent, sent.new_zeros(missing, *sent.shape[1:])])
         received = self._gather(sent)
         return _beside(torch.cat([part[:n] for part, n in zip(received, counts, strict=True)]), rows)
@@ -167,12 +167,12 @@ class GatheredRows(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    """As a tensor in one piece."""
+    """The array as a contiguous tensor."""
     if isinstance(array, torch.Tensor):
         return array.detach().contiguous()
     return torch.from_numpy(np.asarray(array, order="C"))
 
 
 def _beside(tensor: torch.Tensor, array: Array) -> Array:
-    """As what `array` is."""
+    """The tensor as a tensor or a NumPy array, whichever `array` is."""
     return tensor if isinstance(array, torch.Tensor) else tensor.numpy()

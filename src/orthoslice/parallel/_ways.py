@@ -20,13 +20,13 @@ from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.parallel._ranks import Ranks
 
-# Numbers held of a projection: where its point is, with copies on the way, and where its direction is, in order
-# and with all that a kernel makes of it.
+# Numbers held per projection: on the rank of its point, with copies for sending, and on the rank of its
+# direction, sorted and with all that a kernel makes of it.
 _HELD_BY_POINT, _HELD_BY_DIRECTION = 4, 12
 
 
 class Shards(NamedTuple):
-    """What the ranks hold of two clouds, and what they want to know."""
+    """How many points of two clouds each rank holds, and which gradients are wanted."""
 
     ranks: Ranks
     n: list[int]
@@ -34,7 +34,7 @@ class Shards(NamedTuple):
     m: list[int]
     """Points of y."""
     wanted: Wanted
-    """Of which inputs, x, y and their weights, somebody on any rank wants the gradient."""
+    """Which inputs (x, y and their weights) need a gradient on any rank."""
     factor: float
     """What gradients are multiplied by."""
 
@@ -44,7 +44,7 @@ class Shards(NamedTuple):
         return self.n, self.m, self.n, self.m
 
     def outcome(self, value: Array, gradients: tuple[Array | None, ...], wanted: Wanted) -> Outcome:
-        """The gradients that are wanted here, of those that are wanted anywhere."""
+        """The value with the gradients wanted on this rank; `gradients` are those wanted on any."""
         own = (
             self.factor * g if want and g is not None else None
             for g, want in zip(gradients, wanted, strict=True)
@@ -110,7 +110,7 @@ def by_projections(
     of_share = xp.sum(scored.costs, axis=0, dtype=wide_float(x.points))
     value = ranks.total(of_share) / total + nan_where_unsound(request, x, y)
     if not is_readable(value):
-        # As everywhere: what does not fit the type is marked like bad input where nothing can be raised.
+        # Where no error can be raised, overflow becomes NaN, as bad input does: inf + 0 * inf.
         value = value + 0 * value
     found = iter(scored.gradients)
     gradients = tuple(next(found) / total if want else None for want in shards.wanted)
@@ -168,7 +168,7 @@ class _Exchanges(Passes):
 
 
 def _project(shard: Cloud, draw: Draw) -> Array:
-    """Projections of a shard, which may be empty, as no other cloud is."""
+    """Projections of a shard, which unlike other clouds may be empty."""
     if shard.n:
         return shard.project(draw.directions, draw.rows)
     assert isinstance(draw.rows, slice)

@@ -66,7 +66,7 @@ class LazyCloud(DistantCloud):
 
     def outline(self) -> Cloud:
         """What is known of the cloud, without its chunks."""
-        # A covariance is asked for on the way to an estimate, and takes more than all else.
+        # The covariance is needed only while an estimate is made, and takes more memory than all else.
         seen = None if self.seen is None else self.seen._replace(covariance=None)
         return Outline(self.points, self.weights, self.largest, seen)
 
@@ -147,7 +147,7 @@ def _columns_of(name: str, given: Any) -> list[Hashable] | None:
 
 
 class Look(NamedTuple):
-    """What is seen of a chunk."""
+    """Facts found in one chunk: its size, type and range."""
 
     n: int
     dtype: DType
@@ -156,7 +156,7 @@ class Look(NamedTuple):
 
 
 def _chunks_of(name: str, given: Any) -> tuple[list[Any], list[int | None], int | None]:
-    """Delayed chunks along the rows, how many each is said to have, and of which dimension."""
+    """Delayed chunks along the rows, how many rows each is said to have, and the dimension."""
     import dask
 
     if not is_dask(given):

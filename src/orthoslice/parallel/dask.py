@@ -88,7 +88,7 @@ def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float
 
 
 def _noted(subject: Subject, x: LazyCloud, y: LazyCloud, summarise: Callable[..., Summary]) -> list[LazyCloud]:
-    """The clouds with what tells later how far to trust an error bar, and what controls are made of."""
+    """The clouds with `seen`: moments for controls, and points that tell how far to trust an error bar."""
     drawn = [[places for cloud, places in subject.wanted_points if cloud is own] for own in (x, y)]
     noted = []
     for cloud, places, visit in zip((x, y), drawn, visit_chunks((x, y), drawn, summarise), strict=True):
@@ -103,7 +103,7 @@ def _noted(subject: Subject, x: LazyCloud, y: LazyCloud, summarise: Callable[...
 def _way(
     request: Request, x: LazyCloud, y: LazyCloud, stream: Stream, advance: Callable[[int], None]
 ) -> Callable[[int, int], Scored]:
-    """What scores a range of units: with points sent, or with projections."""
+    """The function that scores a range of units, by sending points or projections."""
     cluster = cluster_at_hand(request.workers)
     request = replace(request, workers=1, progress=False)
     way = _Way(request, x, y, stream, advance, cluster)
@@ -163,7 +163,7 @@ class _ByProjections(_Way):
         chunk = max(1, min(self.longest_chunk, share))
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
         tables: list[Table] = []
-        # As many at a time as are worked on at once: what others would need is not made before its time.
+        # As many tasks at a time as there are slots: pieces for later tasks are not made early.
         for first in range(0, len(tasks), self.cluster.n_slots):
             wave = tasks[first : first + self.cluster.n_slots]
             tables += self.cluster.compute(*self._delayed(wave))
@@ -227,7 +227,7 @@ def _score_pieces(
 
 
 def _ignore(_: int) -> None:
-    """Progress is told by who hands out the work."""
+    """Report no progress: the process that submits tasks does."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

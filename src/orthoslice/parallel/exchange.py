@@ -1,4 +1,4 @@
-"""From rows to directions: chunks are projected where they lie, and who sorts a direction gets all of it."""
+"""From rows to directions: chunks are projected where they lie, and one task gets all of a direction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lines(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Who does the work."""
+    """The workers of a Dask cluster, or threads of this process."""
 
     client: Any
     """Of `distributed`; None where Dask's local threads work."""
@@ -57,9 +57,9 @@ class Cluster(NamedTuple):
         return compute(*delayed, **options)
 
     def spread(self, persisted: Any) -> None:
-        """Give every worker what one has made: tasks that need it would crowd there.
+        """Copy what one worker has made to all: otherwise all tasks that need it would run there.
 
-        Before every use, since Dask drops copies that no task is waiting for.
+        To be called before every use, since Dask drops copies that no task waits for.
         """
         if self.client is not None:
             from distributed import futures_of
@@ -68,7 +68,7 @@ class Cluster(NamedTuple):
 
 
 def cluster_at_hand(workers: int) -> Cluster:
-    """The cluster that Dask's scheduler in use stands for, or so many threads of this process."""
+    """The cluster of Dask's scheduler in use, or `workers` threads of this process."""
     from dask.base import get_scheduler
 
     # A method of a client of `distributed`; other schedulers are functions.
@@ -122,7 +122,7 @@ def _finish(work: Callable[..., Any], pieces: list[list[Table]], weights: list[l
 
 
 class Known(Directions):
-    """Directions on which the points at hand are projected already."""
+    """Directions that return known projections, whatever the points."""
 
     def __init__(self, projections: Table) -> None:
         self.projections = projections
@@ -136,7 +136,7 @@ class Known(Directions):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Received(ReadyCloud):
-    """A cloud of which nothing came but its projections on the directions at hand, and its weights."""
+    """A cloud known only by its projections on some directions and its weights."""
 
     projections: Table
 

@@ -48,7 +48,7 @@ class Marks(NamedTuple):
         [0, 1, 2, 4, 4, 5]
         """
         begun, inside = self.ties_of(values)
-        # Marks of ties that begin before, by the number of these.
+        # For every number of ties that begin before a point: twice the number of their marks.
         place = 2 * np.searchsorted(self.tie, np.arange(len(self.low) + 1), side="left")[begun]
         tied, n_marks = np.flatnonzero(inside), len(self.tie)
         ties = np.concatenate([self.tie, begun[tied] - 1])
@@ -57,7 +57,7 @@ class Marks(NamedTuple):
         order = lexsort_rows(keys[None])[0]
         passed = np.cumsum(order < n_marks)[order >= n_marks]
         order = order[order >= n_marks]
-        # Where none is passed, the last mark stands in, which is not equal either.
+        # Where no mark is passed, index -1 compares with the last mark, which is not equal either.
         equal = (keys[order] == keys[:n_marks][passed - 1]).all(axis=1)
         place[tied[order - n_marks]] = 2 * passed - equal
         return np.asarray(place)
@@ -73,7 +73,7 @@ class Search(NamedTuple):
 
     value: Table
     half: Table
-    """How far is looked to both sides."""
+    """Half the width of the window around each."""
     low: Table
     """NaN while it is not known."""
     high: Table
@@ -93,11 +93,11 @@ class Search(NamedTuple):
         return low[np.append(True, apart)], high[np.append(apart, True)]
 
     def looked(self, near: Table, reach: Table) -> Search:
-        """What is known once all projections are told that may tie with something in the windows.
+        """What is known given `near`, all projections that may tie with something in the windows.
 
-        Those that were not are further from all windows than twice their reach, so that they tie with nobody
-        who is in a window with all of its own reach. A tie of such is known in full; others are open, and it is
-        looked further for their ends. Candidates that are in no tie are points without mass, and no longer any.
+        Other projections are further from all windows than twice their reach, so that they do not tie with a
+        projection that lies in a window with all of its own reach. A tie of such projections is known in full;
+        the others are open and get wider windows. Candidates in no tie have no mass, and are dropped.
         """
         if not len(near):
             return self
@@ -119,7 +119,7 @@ class Search(NamedTuple):
         )
 
     def marks(self, sample: Table, values: Table, step: int) -> Marks:
-        """Every so many points of the sample in the ties that are known, one at least of each."""
+        """Every `step`-th point of the sample in each known tie, at least one of each."""
         low, index = np.unique(self.low[~self.is_open], return_index=True)
         ties = Marks(sample[:0], np.zeros(0, dtype=np.int64), low, self.high[~self.is_open][index])
         begun, inside = ties.ties_of(values)
@@ -133,7 +133,7 @@ class Search(NamedTuple):
 
 
 def candidates(values: Table, reach: Table, step: int) -> Search:
-    """Every so many projections of a sample, and nothing known of their ties."""
+    """Every `step`-th projection of a sample, with ties of unknown ends."""
     known, most = distinct(values, reach)
     picked = np.unique(np.sort(values)[::step])
     nothing = np.full(len(picked), np.nan)

@@ -42,7 +42,7 @@ from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.reading import Reading, Table, shape_only, weights_of
 from orthoslice.parallel.visits import visit_chunks
 
-# Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
+# _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64
 DRAWN_POINTS = _MARKS * _DRAWN
 
@@ -54,9 +54,9 @@ class Units(NamedTuple):
     """What a point of a cloud weighs, in integers."""
 
     each: int | None
-    """Of every point; None where they differ."""
+    """The mass of every point; None where masses differ."""
     share: float | None = None
-    """The weight of every point, where they do not differ but are counted like those that do."""
+    """1 / n, the weight of every point of a cloud without weights, where `each` is None."""
     whole: float = 1.0
     """What all weights sum to: 1, but for their rounding."""
 
@@ -75,7 +75,7 @@ class Units(NamedTuple):
 
 
 def units_of(x: LazyCloud, y: LazyCloud) -> tuple[Units, Units]:
-    """Units in which both clouds weigh the same, to the last one where neither has weights."""
+    """Units in which both clouds have the same mass: exactly if neither has weights, else to rounding."""
     if x.weights is None and y.weights is None:
         shared = math.gcd(x.n, y.n)
         if x.n // shared * y.n <= total_mass(np.zeros(1)):
@@ -117,7 +117,7 @@ def range_costs(
     All are counted at once; those of one entry are exchanged at once. `samples` are :data:`DRAWN_POINTS` points
     a range of both clouds: see :func:`draw_samples`.
     """
-    # What is counted must be what is sent later, with other rows beside it and perhaps by another processor.
+    # Steady: counting and sending must find the same projections, even on different processors.
     lines = tuple(one._replace(steady=True) for one in lines)
     marks = [_marks(sample, lines) for sample in samples]
     units = units_of(x, y)
@@ -172,7 +172,7 @@ def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Tab
 
 
 def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[Table, Table]:
-    """So many points of both clouds, from which marks are made.
+    """`size` random points of each cloud, from which marks are made.
 
     All points count alike, whatever their weights: each takes the same room.
     """
@@ -183,7 +183,7 @@ def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[Table, Table]:
 
 
 def even_cuts(ends: Sequence[Table], sent: Sequence[Table], n_ranges: int) -> list[int]:
-    """Where to cut the mass of a direction into ranges that about as many points are sent to each.
+    """Where to cut the mass of a direction so that about the same number of points is sent to every range.
 
     For each cloud: the masses up to some places, and how many points would be sent from up to there.
 
@@ -240,7 +240,7 @@ def _count_chunk(
 ) -> Table:
     points, start = reading.points(chunk), 0
     found = np.zeros((len(marks), 2, 2, marks.shape[1]), dtype=np.int64)
-    # A few rows at a time: this may be all directions there are.
+    # One entry at a time: together they may hold all directions.
     for one in lines:
         own = slice(start, start + _n_rows(one))
         start = own.stop
@@ -265,7 +265,7 @@ def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[T
 
 
 def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
-    """Projections of what has mass in a chunk in order, `(rows, n)`, and the mass before each and in all."""
+    """Sorted projections `(rows, n)` of a chunk's points with mass, and cumulative masses `(rows, n + 1)`."""
     points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
     order = stable_order(rows)

@@ -87,7 +87,7 @@ def compute(*delayed: Any, **options: Any) -> tuple[Any, ...]:
     try:
         found: tuple[Any, ...] = dask.compute(*delayed, **options)
     except CancelledError as error:
-        # Dask's own words name a task of ours.
+        # Dask's own message only names an internal task.
         raise ConnectionError(
             "The Dask cluster must be there until the work is done; it was lost, or its work was cancelled "
             f"({getattr(error, 'reason', None) or error}). Connect to one again, and repeat the call."

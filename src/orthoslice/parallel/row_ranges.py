@@ -45,7 +45,7 @@ from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading, Table
 
-# Marks for each range, and points drawn for each mark: ranges are about an eighth longer than they have to be.
+# _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 4
 
 # How often to look for the ends of ties, further each time.
@@ -54,8 +54,8 @@ _LOOKS = 3
 # How many times longer than its share a range may become.
 _LONGEST = 2
 
-# Copies of its points that a range makes (as they came, together, in two orders), and bytes beside each, for
-# its mass and places: more than was measured in 3 to 64 dimensions, by what ranges are too long.
+# A range makes _COPIES copies of its points (as received, joined, in two orders), with _BESIDE bytes a point
+# for masses and places: more than measured in 3 to 64 dimensions, by what ranges are longer than their share.
 _COPIES, _BESIDE = 4, 32
 
 # Directions that are looked at and counted in one pass over the chunks.
@@ -123,7 +123,7 @@ class RowRanges(NamedTuple):
 
     @property
     def ranges_at_once(self) -> int:
-        """As many as are worked on at once, of no more directions than a chunk has room to send itself on."""
+        """Ranges of a wave: at most one a slot, and of no more directions than a chunk can be copied for."""
         x, y = self.clouds
         chunk = max(*x.sizes, *y.sizes) * x.dim * x.dtype.itemsize
         directions: int = max(1, self.request.memory // (2 * chunk))
@@ -133,7 +133,7 @@ class RowRanges(NamedTuple):
         """Scores of the directions of a task, `(rows,)`."""
         dim = self.clouds[0].dim
         blocks = Blocks(self.request.sampler, self.stream, *task[:3], dim, np.dtype(np.float64))
-        # Told to all: who draws them anew elsewhere may round them differently.
+        # Sent to all workers: drawn again on another processor, they might be rounded differently.
         theta = Lines(blocks, slice(task.row, task.row + task.n_rows)).project(np.eye(dim))
         marks = self._find_marks(theta)
         counted = self._on_chunks(_count_chunk, theta, marks)
@@ -152,7 +152,7 @@ class RowRanges(NamedTuple):
         return costs / totals
 
     def _on_chunks(self, work: Any, theta: Table, told: Sequence[Any]) -> list[list[Any]]:
-        """What `work` makes of every chunk, told of its cloud what is its."""
+        """What `work` makes of every chunk; for the chunks of cloud k it also gets `told[k]`."""
         return list(self.cluster.compute(*self._delayed(work, theta, told)))
 
     def _delayed(
@@ -187,7 +187,7 @@ class RowRanges(NamedTuple):
         ]
 
     def _cut(self, row: int, tables: tuple[Table, Table], marks: tuple[Marks, Marks]) -> list[Range]:
-        """Ranges of a direction to which about as many points are sent each, from what lies where."""
+        """Ranges of a direction, each sent about as many points; `tables` count masses and points by place."""
         ends, sent = zip(*(np.cumsum(np.pad(t, ((0, 0), (1, 0))), axis=1) for t in tables), strict=True)
         ranges = []
         for first, stop in itertools.pairwise(even_cuts(ends, sent, self.n_ranges)):
@@ -198,7 +198,7 @@ class RowRanges(NamedTuple):
                 below, upto = np.append(0, own[1::2]), np.append(own[0::2], own[-1])
                 low = int(np.searchsorted(below, first, side="right")) - 1
                 high = max(low, int(np.searchsorted(upto, stop, side="left")))
-                # The first and the last are no marks, but the ends.
+                # The first and the last of `below` and `upto` are the ends of the line, not marks.
                 known = slice(max(low - 1, 0), high)
                 at = (upto - below)[1:-1][known]
                 sides.append(Portion(among.some(known), at, int(below[low]), low == 0, high > len(among.tie)))
@@ -261,7 +261,7 @@ def _look_at_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tupl
         at = np.searchsorted(low, values + 2 * reach, side="right") - 1
         near = np.append(high, np.nan)[at] >= values - 2 * reach
         found.append(distinct(values[near], reach[near]))
-        # Sums of `dim` products that are equal but for rounding differ in so many ways at most.
+        # Sums of `dim` products that are equal but for rounding have at most 8 (dim + 8) values a window.
         if len(found[-1][0]) > 8 * (points.shape[1] + 8) * max(1, len(low)):
             _refuse_crowds()
     return found
@@ -276,7 +276,7 @@ def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[Table]
         place, table = own.places(points, values), np.zeros((2, 2 * len(own.tie) + 1), dtype=np.int64)
         np.add.at(table[0], place, masses)
         table[1] = np.bincount(place, minlength=table.shape[1])
-        # Marks stand for all that is equal to them.
+        # Points equal to a mark are not sent: the mark stands for them.
         table[1, 1::2] = 0
         tables.append(table)
     return tables
@@ -311,13 +311,13 @@ def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Tabl
     masses = np.concatenate([side.at, *(own for _, own in pieces)])
     (values,), reach = _project(theta, points), roundings(points)
     begun, tied = marks.ties_of(values)
-    # The rest of a mark's tie may be elsewhere, and its links with it. It ties with nobody else.
+    # Points that link a mark's tie may be in other ranges: its points get one value, and tie with no others.
     values[tied], reach[tied] = marks.low[begun[tied] - 1], 0.0
     order = order_on_line(points, values, reach)
     ends = side.below + np.cumsum(masses[order])
     inside = np.minimum(ends, share.stop) - np.maximum(ends - masses[order], share.first)
     points, masses = points[order[inside > 0]], inside[inside > 0]
-    # Put in order already: no projection shall tell them apart.
+    # Already in order: an infinite rounding makes them one tie, which keeps its order.
     known = np.full(len(points), np.inf)
     return ReadyCloud(points, masses / float(total_mass(points)), masses=masses, rounding=known)
 

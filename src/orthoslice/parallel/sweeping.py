@@ -50,7 +50,7 @@ def lazy_unit_sums(
     instead = f"`{name}` of a pair at a time, with one `rng`, does with less"
     _check_room(job.memory, pool, row, instead, in_space=score.breaks_ties)
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
-    # Points only tell how many there are, and of how many dimensions: tasks know the former themselves.
+    # Tasks need only the shape of the points, and know n from what they receive: `(0, dim)` is sent.
     told = job._replace(pool=Cloud(pool.points[:0]), unit_ends=np.asarray(job.unit_ends), workers=1)
     sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
     if score.breaks_ties:
@@ -66,8 +66,9 @@ def _sum_units(job: Job, first: int, *received: tuple[list[Table], Table | None]
 def _piece(
     first: int, none: Table, received: Sequence[tuple[list[Table], Table | None]]
 ) -> tuple[Piece, Table]:
-    """The projections of all points on some directions, and what stands for the points; `none (0, dim)` does
-    so on the way.
+    """The projections of all points on some directions, and an array of the points' shape without values.
+
+    `none (0, dim)` gives its dimension and type.
     """
     rows = np.concatenate([piece for own, _ in received for piece in own], axis=1)
     points = shape_only((rows.shape[1], none.shape[1]), none.dtype)

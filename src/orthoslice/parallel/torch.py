@@ -14,7 +14,7 @@ What is sent
 
 Gradients
     They are worked out, and sent, along with the value: a backward pass sends nothing, and ranks may run theirs
-    when they like. The gradient of one global loss by parameters that all ranks share is the sum of what the
+    at any time. The gradient of one global loss by parameters that all ranks share is the sum of what the
     ranks have, but `DistributedDataParallel` and FSDP take the average. So, as with the functions of
     `torch.distributed.nn`, the gradient by a shard is that of the sum of the losses of all ranks: the number of
     ranks times the gradient of the global loss. The average makes it right, and the loss can be added to others
@@ -52,7 +52,7 @@ from orthoslice.parallel._ways import Shards, by_points, by_projections, sends_p
 
 __all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
 
-# Types by number, as ranks tell each other; points and weights are made one of these.
+# Ranks send types as indices into this; points and weights are cast to one of them.
 _TYPES = (torch.float32, torch.float64)
 
 
@@ -67,7 +67,7 @@ class _Report(NamedTuple):
     """The type of the weights by number, counted from 1; 0 for none."""
     y_weights: int = 0
     wanted: int = 0
-    """Of which inputs, x, y and weights, somebody wants the gradient here: a bit each."""
+    """Which inputs (x, y, weights) need a gradient on this rank: a bit each."""
     largest: int = 0
     """The largest magnitude of a coordinate, as the bits of a float64."""
     rng: int = -1
@@ -81,7 +81,7 @@ class _ShardedLoss(Loss):
 
     def __init__(self, *arguments: Any, process_group: Any, averaged: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # No buffer: DDP and FSDP would give every rank those of the first, and this is a shard.
+        # Not a buffer: DDP and FSDP would overwrite the shard of every rank with that of the first.
         target = self.target
         del self.target
         self.target = target
@@ -100,7 +100,7 @@ class _ShardedLoss(Loss):
         except (TypeError, ValueError) as error:
             ranks = Ranks.of(self.process_group)
             if not ranks.is_alone:
-                # The others are about to ask how this rank is.
+                # The other ranks wait for the report of this one.
                 self._tell(ranks, _Report(), error)
             raise
 
@@ -118,7 +118,7 @@ class _ShardedLoss(Loss):
         try:
             inputs, report = self._read((x, y, *(weights or (None, None))), rng)
             clouds = Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3])
-            # It looks at samplers of users, which may fail on one rank as well.
+            # This checks samplers of users, which may fail on one rank only.
             request = make_request(self._name, self._score, *clouds, self.p, self._options(None))
         except Exception as error:
             trouble = error
@@ -143,12 +143,12 @@ class _ShardedLoss(Loss):
         self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
         value, *gradients = super()._value_and_grad(x, y, weights, rng, y_grad)
-        # Nobody is going to average these.
+        # No average follows, so the factor that prepares for it is divided out.
         ranks = Ranks.of(self.process_group).size if self.averaged else 1
         return value, *(gradients if ranks == 1 else [g / ranks for g in gradients])
 
     def _read(self, given: tuple[Any, ...], rng: Any) -> tuple[tuple[Any, ...], _Report]:
-        """The shards of this rank as the estimate takes them, and what to tell the others of them."""
+        """The shards of this rank as the estimate takes them, and the report on them for the other ranks."""
         x, y, *_ = given
         refuse_transforms()
         if is_forward_mode():
@@ -194,7 +194,7 @@ class _ShardedLoss(Loss):
         return tuple(inputs), report
 
     def _options_checksum(self) -> int:
-        """A number that tells losses apart that are not made alike."""
+        """A checksum that differs between losses of different options."""
         theta = None
         if self.theta is not None:
             theta = self.caches.theta_checksum.get_or_make(_checksum_of_rows, self.theta)
@@ -220,7 +220,7 @@ class _ShardedLoss(Loss):
     def _is_strained(self, reports: list[_Report], inputs: Any) -> bool:
         """Whether powers may leave the range of the type.
 
-        Such clouds are scaled, and may be estimated again in a wider type: a process does that with all points.
+        Such clouds are scaled, and may be estimated again in a wider type: each rank gathers all points for it.
         """
         points = inputs[0].detach()
         if not is_readable(points):

@@ -62,9 +62,9 @@ def covariance(points: Table, share: Table | None) -> Summary:
 
 
 def _move_to_mean(points: Table, share: Table | None) -> tuple[float, Table, Table | None]:
-    """Mass and mean of points, and what part of the mass each has; they are moved there, in place.
+    """Mass and mean of points, and the part of the mass that each has; subtracts the mean in place.
 
-    None where all have the same. So count points that weigh nothing together.
+    The part is None if all points count alike: without weights, or with a total mass of 0.
     """
     mass = float(len(points) if share is None else share.sum())
     part = None if share is None or mass == 0 else share / mass
@@ -80,7 +80,7 @@ class Visit(NamedTuple):
     points: list[Table]
     """Points at places that were drawn, `(places, dim)` each."""
     moments: Summary | None
-    """If they were asked for."""
+    """None unless `summarise` was given."""
 
 
 def visit_chunks(

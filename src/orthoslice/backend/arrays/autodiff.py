@@ -95,14 +95,14 @@ def with_gradients(
 
 
 def _in_memory(inputs: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
-    """The same numbers where kernels can read them."""
+    """The inputs, with lazily negated views of torch written out for kernels to read."""
     if library(inputs[0]) != "torch":
         return inputs
     given = [a for a in inputs if a is not None]
     refuse_transformed(*given)
     if not any(a.is_neg() for a in given):
         return inputs
-    # Kernels read memory, where the sign of such a view is not.
+    # Kernels read memory, which does not hold the sign of a negated view.
     return tuple(None if a is None else a.resolve_neg() for a in inputs)
 
 
@@ -121,17 +121,17 @@ def _through_numpy(
     torch = sys.modules["torch"]
     arrays = tuple(None if a is None else to_numpy(a) for a in inputs)
     value, extra, gradients = compute(request, arrays, constants, wanted)
-    # Where they came from: otherwise torch's default device would take them over.
+    # On the CPU, like the inputs: torch's default device may be another.
     as_tensor = functools.partial(torch.as_tensor, device="cpu")
     back = tuple(None if g is None else as_tensor(g) for g in gradients)
     return Outcome(as_tensor(np.asarray(value)), tuple(map(as_tensor, extra)), back)
 
 
 def wants_gradients(*tensors: Array | None) -> Wanted:
-    """By which of these torch tensors somebody may differentiate: backwards along the tape, or forwards."""
+    """Which of these torch tensors need a derivative: backwards along the tape, or forwards."""
     taped, forwards = sys.modules["torch"].is_grad_enabled(), is_forward_mode()
     wanted = (False,) * len(tensors)
-    # Asked at every training step, so it must be quick.
+    # Runs at every training step, so it must be quick.
     if taped:
         wanted = tuple([t is not None and t.requires_grad for t in tensors])
     if forwards:
@@ -162,7 +162,7 @@ def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], traili
 
 @functools.lru_cache(maxsize=256)
 def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...], compilable: bool) -> Any:
-    """Known by its derivative along a tangent, which JAX transposes: forward and reverse mode have one rule.
+    """`compute` with its derivative along a tangent; JAX transposes that rule for reverse mode.
 
     The gradients depend on no tangent, so that they are worked out going forward, once.
     """
@@ -183,7 +183,7 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
             if gradient is not None:
                 change = change + _along(gradient, move, k).astype(value.dtype)
         for other in jax.tree.leaves(others, is_leaf=lambda leaf: isinstance(leaf, zero)):
-            # What is constant but could move (directions) spoils the derivative where it does: it is not zero.
+            # NaN where a constant (the directions) has a tangent: its derivative is not 0, and not computed.
             if not isinstance(other, zero) and other.dtype != jax.dtypes.float0:
                 change = change + math.nan * jax.numpy.sum(other).astype(value.dtype)
         return (value, extra), (change, jax.tree.map(jax.numpy.zeros_like, extra))
@@ -201,7 +201,7 @@ def _along(gradient: Array, move: Array, trailing: int) -> Array:
 
 
 def first_derivative(gradient: Array, *inputs: Array) -> Array:
-    """A torch gradient by these inputs that says so when somebody differentiates it."""
+    """A torch gradient by these inputs that raises an error when it is differentiated again."""
     return _first_derivative().apply(gradient, *inputs)
 
 

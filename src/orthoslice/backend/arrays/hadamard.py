@@ -130,7 +130,7 @@ def _like_parts(parts: list[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
 
 
 def _at_once(count: int, within: Any, ambient: int) -> int:
-    """How many blocks to transform at once: whole ones are no larger together than the rows taken of all."""
+    """How many blocks to transform at once: together they have no more rows than are taken of all blocks."""
     return max(1, count * _n_rows(within) // ambient)
 
 
@@ -191,7 +191,7 @@ def _hadamard_adjoint(
             image = _place_last(xp.matrix_transpose(slopes), within, ambient)
             for k in range(signs.shape[1] - 1, -1, -1):
                 image = _multiply(_walsh_hadamard(image), signs[:, k, None, :], paired)
-            # There is nothing to say of single blocks.
+            # Only the totals count: single blocks have no result.
             return signs[:, 0, :0], (xp.sum(image[:, :, :dim], axis=0),)
 
         rows = _n_rows(within)

@@ -17,7 +17,7 @@ Namespace: TypeAlias = Any
 DType: TypeAlias = Any
 
 
-# Asked a hundred times a call, and the answer depends on the type alone.
+# Looked up a hundred times a call, and the answer depends on the type alone.
 _NAMESPACES: dict[type, Namespace] = {}
 _LIBRARIES: dict[type, str | None] = {}
 
@@ -40,13 +40,13 @@ def library(array: object) -> str | None:
 
 
 def counts_as_numpy(kind: type) -> None:
-    """Have arrays of a type of our own taken for NumPy's: they give out NumPy arrays when asked for rows."""
+    """Treat arrays of a class of ours as NumPy's: their rows are NumPy arrays."""
     _LIBRARIES[kind] = "numpy"
 
 
 @functools.cache
 def float_info(xp: Namespace, dtype: DType) -> Any:
-    """`xp.finfo(dtype)`, which is asked for several times a call and takes longer than it seems."""
+    """`xp.finfo(dtype)`, kept: it is slow, and needed several times a call."""
     return xp.finfo(dtype)
 
 
@@ -73,7 +73,7 @@ def is_traced(*arrays: Array) -> bool:
 
 
 def is_readable(array: Array) -> bool:
-    """Whether values may be looked at now: concrete, and in host memory, so that looking waits for nobody."""
+    """Whether values can be read now without waiting for a device: concrete, and in host memory."""
     kind = library(array)
     if kind == "torch":
         return bool(array.device.type == "cpu")
@@ -109,7 +109,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     kind = library(array)
     if kind == "torch":
         refuse_transformed(array)
-        # NumPy knows no views that stand for minus what is in memory, as `z.conj().imag` is.
+        # NumPy has no views that negate their memory, as torch's `z.conj().imag` does.
         return np.asarray(array.detach().cpu().resolve_neg())
     if kind == "cupy":
         return np.asarray(array.get())
@@ -177,7 +177,7 @@ def detach(array: Array) -> Array:
     return array
 
 
-# A training step has no time for what changes nothing.
+# Shared: a training step should not spend time on making a context that changes nothing.
 _AS_IT_IS = contextlib.nullcontext()
 
 
@@ -209,6 +209,6 @@ def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashabl
 @functools.lru_cache(maxsize=256)
 def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Array:
     torch = sys.modules["torch"]
-    # Whoever comes first may be in inference mode; those who follow need not be.
+    # The first call may be in inference mode, but later ones share the tensor and need not be.
     with torch.inference_mode(False):
         return torch.as_tensor(make(*arguments), dtype=dtype, device=place)

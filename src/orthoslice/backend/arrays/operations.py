@@ -63,7 +63,7 @@ class Operation:
 
     @property
     def names(self) -> list[str]:
-        """The implementations, in the order in which they are asked."""
+        """The implementations, in the order in which they are tried."""
         return [one.name for one in self._implementations]
 
     def implementation(
@@ -76,7 +76,7 @@ class Operation:
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorate a function as a further implementation; `accepts` and `row_bytes` get the same arguments.
 
-        It is asked after all others, or just `before` one of them. A reference accepts everything, so what is
+        It is tried after all others, or just `before` one of them. A reference accepts everything, so what is
         added from outside has to go before it: `before="reference"`, or before a faster one that it replaces.
         One that does not say how much memory it needs is taken to need what the last one does.
         """
@@ -317,7 +317,7 @@ def _orthonormal_rows(matrices: Array) -> Array:
 def at_rank(array: Array, rank: int) -> Array:
     """The same numbers with axes of length 1 in front, for arithmetic with an array of that rank.
 
-    Broadcasting would do as much unasked, but JAX can be told not to allow that.
+    Broadcasting would do the same, but JAX can be configured to forbid it.
     """
     if array.ndim == rank or library(array) != "jax":
         return array

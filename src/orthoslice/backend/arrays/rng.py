@@ -31,7 +31,7 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
     No global random state is read or changed; a generator that is passed in moves on.
     """
     if isinstance(rng, Stream):
-        return rng, None  # a key that is already beside `like`, which only the device has seen
+        return rng, None  # a key that is already beside `like`; the host does not know its integer
     if library(rng) == "jax":
         return _from_jax_key(rng, like)
     if is_captured(like):
@@ -47,7 +47,7 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
 
 
 def _moves_on(rng: RNG) -> bool:
-    """Whether the source gives other directions the next time that it is asked."""
+    """Whether the source gives other directions at its next use."""
     return rng is None or isinstance(rng, np.random.Generator) or _is_torch_generator(rng)
 
 

@@ -31,7 +31,7 @@ def numba_refusal() -> str | None:
     try:
         importlib.import_module("numba")
     except ImportError as error:
-        # Also where numba is there, but too old for this Python or this NumPy.
+        # Raised too where the installed numba is too old for this Python or this NumPy.
         return f"numba cannot be imported ({error})"
     return None
 

@@ -21,7 +21,7 @@ class Side(NamedTuple):
     skipped: int = 0
     """The mass of the least numbers, which is left out."""
     ends: tuple[tuple[float, int], tuple[float, int]] = ((0.0, 0), (0.0, 0))
-    """Two more numbers and how often they are there: none is smaller than the first or larger than the last."""
+    """Two more numbers, each with its count: all numbers of the pieces lie between them."""
 
 
 def rough_bounds(values: Any) -> tuple[Any, Any]:

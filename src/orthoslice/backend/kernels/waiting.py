@@ -1,4 +1,4 @@
-"""A word to people who wait for a compiler."""
+"""A notice on stderr while a compiler runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 
-# Less is not worth a word.
+# Shorter waits in all print nothing.
 _PATIENCE_S = 1.0
 
 _said: set[str] = set()
 
 
 class _Waits:
-    """How long people waited for something in all, since many short waits are a long one too."""
+    """The total time spent waiting for one thing: many short waits add up."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -25,7 +25,7 @@ class _Waits:
         self.timer: threading.Timer | None = None
 
     def begin(self, what: str) -> None:
-        """Count one more, nested or in another thread: the first starts the clock."""
+        """Count one more waiting caller, nested or in another thread: the first starts the clock."""
         self.waiting += 1
         if self.waiting == 1:
             self.since = time.monotonic()
@@ -34,7 +34,7 @@ class _Waits:
             self.timer.start()
 
     def end(self) -> None:
-        """Count one less: the last stops the clock."""
+        """Count one waiting caller less: the last stops the clock."""
         self.waiting -= 1
         if self.waiting == 0 and self.timer is not None:
             self.timer.cancel()
@@ -71,7 +71,7 @@ def _say(what: str) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Start afresh: who held the lock, or waited, is not there."""
+    """Reset all state: a forked child lacks the threads that held the lock or waited."""
     global _lock
     _lock = threading.Lock()
     _waits.clear()

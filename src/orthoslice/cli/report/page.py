@@ -1,4 +1,4 @@
-"""The report: one page in one file, which asks nothing of a network and runs no script."""
+"""The report: one page in one file, which loads nothing from a network and runs no script."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def render_page(found: Comparison, command: Sequence[str] | None, notes: Sequenc
 
 def _section(section: Section, found: Comparison) -> str:
     answer = f'<p class="answer">{escaped(section.answer)}</p>\n' if section.answer else ""
-    # Of columns the table says the same, and more.
+    # For columns the table says the same, and more.
     told_lines = () if section.question == ABOUT_COLUMNS else section.lines
     lines = "".join(f"<li>{escaped(line)}</li>" for line in told_lines)
     told = f'<ul class="told">{lines}</ul>\n' if lines else ""
@@ -110,7 +110,7 @@ def _on_distance(found: Comparison) -> Iterator[Figure]:
             "The sliced distance looks from one side at a time and is never larger; the projected one pairs "
             "rows as seen from one side and is never smaller.",
         )
-    # Of one column there is one direction.
+    # One column has only one direction.
     if found.sliced is not None and len(found.features) > 1:
         yield Figure(
             picture_directions(found.sliced, unit=unit),
@@ -245,7 +245,7 @@ def _computed(found: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _code(found: Comparison) -> Iterator[str]:
-    # What is as it is by default need not be said.
+    # Options that have their default are left out.
     usual = {name: q.default for name, q in inspect.signature(compare).parameters.items()}
     given = {"names": found.names, "units": found.units, **found.options}
     passed = [f"{name}={value!r}" for name, value in given.items() if value != usual[name]]
@@ -265,5 +265,5 @@ def _unit(found: Comparison) -> str:
 
 
 def _name(name: object) -> str:
-    """A name that someone gave: a script of the other direction does not turn the words around it."""
+    """A name from the user in ``<bdi>``: a right-to-left script in it does not turn the words around it."""
     return f"<bdi>{escaped(name)}</bdi>"

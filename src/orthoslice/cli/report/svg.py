@@ -1,7 +1,7 @@
 """Pictures as SVG inside a page: small, sharp at any size, and in the colours of the page's theme.
 
-Colours and fonts are those of the classes in `style.css`, so that one drawing serves light and dark. Nobody can
-measure text here; labels are placed so that a generous guess of their width fits.
+Colours and fonts are those of the classes in `style.css`, so that one drawing serves light and dark. Text
+cannot be measured here, so labels are placed by a generous guess of their width.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
 
 
 def render_picture(picture: Picture) -> str:
-    """The picture as an ``<svg>`` that screen readers call by what there is to see."""
+    """The picture as an ``<svg>``, with `picture.told` as its label for screen readers."""
     height, frame = _frame(picture)
     drawn = [*_axes(frame), *(_draw(mark, frame) for mark in picture.marks)]
     return (
@@ -68,7 +68,7 @@ def render_key(picture: Picture) -> str:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`, about so many.
+    """About `about` round numbers from `low` to `high`.
 
     Examples
     --------

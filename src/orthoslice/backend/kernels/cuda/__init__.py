@@ -67,7 +67,7 @@ class Packed:
         whole.pack_into(self.room, 0, *(0,) * addresses, *numbers)
         self.addresses = struct.Struct(f"{addresses}P")
         self._size = ctypes.c_size_t(whole.size)
-        # What the driver asks for: "the buffer is", "its size is", "end".
+        # CU_LAUNCH_PARAM_BUFFER_POINTER is 1, CU_LAUNCH_PARAM_BUFFER_SIZE is 2, CU_LAUNCH_PARAM_END is 0.
         self._extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(self.room), 2, ctypes.addressof(self._size), 0)
         self.extra = ctypes.addressof(self._extra)
 
@@ -77,7 +77,7 @@ Start: TypeAlias = Callable[[int, Packed], None]
 
 
 class Launch:
-    """A kernel ready to be started again and again: all that it is told but for where its tensors are."""
+    """A kernel bound to all its arguments but the addresses of tensors, to be started many times."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Launch:
         addresses = [a if type(a) is int else 0 if a is None else a.data_ptr() for a in where]
         packed.addresses.pack_into(packed.room, 0, *addresses)
         device = self._device
-        # The driver must talk to the device: streams are numbered for each apart.
+        # The device must be current: one stream number, such as 0, means another stream on each device.
         if device < 0 or sys.modules["torch"]._C._cuda_getDevice() == device:
             self._start(current_stream(device), packed)
             return
@@ -125,7 +125,7 @@ def bind(
 
 @functools.cache
 def most_shared_bytes(device: int) -> int:
-    """Shared memory that a block may have on a device; as much as it likes in host memory."""
+    """Bytes of shared memory that a block may have on a device; 2**30 in host memory (`device < 0`)."""
     if device < 0:
         return 1 << 30
     known = sys.modules["torch"].cuda.get_device_properties(device)
@@ -133,13 +133,13 @@ def most_shared_bytes(device: int) -> int:
 
 
 def free_bytes(tensor: Any) -> int:
-    """Memory of the device of a tensor that nobody has taken yet."""
+    """Bytes of free memory on the device of a tensor."""
     free, _ = sys.modules["torch"].cuda.mem_get_info(tensor.device)
     return int(free)
 
 
 def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
-    """Memory beside a tensor, of a type by its name."""
+    """An uninitialised tensor on the device of `like`; `kind` names its type."""
     return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
 
 
@@ -178,7 +178,7 @@ def current_stream(device: int) -> int:
 
 
 def starter(name: str, program: Program, device: int, grid: int, threads: int, shared_bytes: int) -> Start:
-    """What starts a kernel with `grid` blocks on a device, which the driver must talk to."""
+    """A function that starts a kernel with `grid` blocks on a device, which must be current."""
     from cuda.bindings import driver
 
     # Numbers are passed on faster than objects of the bindings.

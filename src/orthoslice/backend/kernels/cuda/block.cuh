@@ -39,7 +39,7 @@ __device__ u32 block_max(u32 value, u32* scratch) {
 
 // The range of all threads' numbers, and whether all of them are finite.
 __device__ void block_range(float& low, float& high, bool& finite, u32* scratch) {
-    // Words that no other function here uses, so that the next one need not wait until everyone has read them.
+    // Words that no other function here uses, so that the next one need not wait until all threads read them.
     u32* tops = scratch + 2 * WARPS;
     u32 below = __reduce_max_sync(EVERYONE, ordered(-low));
     u32 above = __reduce_max_sync(EVERYONE, ordered(high));
@@ -165,7 +165,7 @@ __device__ void add_up_scores(const double* scores, int count, float* out, long 
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[k];
     double sum = block_sum(total, scratch);
     if (threadIdx.x == 0) {
-        // What does not fit is no number, like what came of bad input: never a silent infinity.
+        // A sum that float32 does not hold becomes NaN, as bad input does: never a silent infinity.
         float value = (float)sum;
         *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
         if (step) ++*step;

@@ -10,7 +10,7 @@
 #include "on_chip.cuh"
 
 // Where a number lies between the borders of its row: monotone, so that borders in lower cells are reached and
-// those in higher cells are not. Numbers that cannot be told go to the last cell.
+// those in higher cells are not. NaN goes to the last cell.
 struct Ruler {
     float low, high, scale;
 
@@ -40,15 +40,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) {
         int k = r * THREADS + threadIdx.x;
-        // A number from each of `size` stretches, at a scrambled place: regular steps could fall in with the data.
+        // A number from each of `size` stretches, at a scrambled place: data may have a regular pattern.
         long long from = (long long)k * n / size, to = (long long)(k + 1) * n / size;
         u32 noise = (k + 1) * 2654435769u;
         values[r] = k < size ? row[from + (noise >> 8) % (u32)(to - from)] : 0.0f;
     }
     sort_on_chip(values, false, nullptr, size, shared);
     u32* picked = shared + PADDED;
-    // A border that half of a bucket's share of the sample is equal to is seen; what is rarer does no harm. But where
-    // many numbers occur often, it is quicker to deal in order than to sort by place.
+    // A row is tied if a border equals the sample `near` places before or after it; rarer ties do no harm. But
+    // where many numbers occur often, it is quicker to deal in order than to sort by place.
     int near = max(1, size / buckets / 4);
     u32 tied = 0, equal = 0;
     for (int b = threadIdx.x; b < n_borders; b += THREADS) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ int bucket_of(
     return 2 * low - (tied && low > 0 && borders[low - 1] == key);
 }
 
-// Count a number of every lane in its bucket, or none where that is negative; how many were there before it.
+// Every lane adds 1 to its bucket, unless that is negative; returns how many were there before it.
 __device__ __forceinline__ u32 count_in(u32* counts, int bucket, bool tied) {
     if (!tied) return bucket < 0 ? 0 : atomicAdd(&counts[bucket], 1u);
     // Lanes that count in one bucket wait for each other. Where most numbers are equal, the first lane's bucket is
@@ -231,7 +231,7 @@ struct RowStarts {
     __device__ u32 count(int b) const {
         if (!of_tiles) return cursor[b];
         u32 total = 0;
-        // Several loads on their way at a time.
+        // Several loads are in flight at a time.
         constexpr int AT_ONCE = 8;
         for (int t = 0; t < tiles; t += AT_ONCE) {
             u32 counts[AT_ONCE];

@@ -68,10 +68,10 @@ __device__ __forceinline__ double rough_inverse(double value) {
 }
 """
 
-# A block may use this much shared memory without asking.
+# A kernel may use this much shared memory without raising its limit.
 _FREE_SHARED_BYTES = 48 * 1024
 
-# The driver's word for a thread that talks to no device.
+# CUDA_ERROR_INVALID_CONTEXT: the thread has no current context.
 _NO_CONTEXT = 201
 
 
@@ -82,7 +82,7 @@ _declared: list[Program] = []
 """Every program there is."""
 
 
-# Told apart by identity, which is quick: there is one of each.
+# `eq=False`: programs are compared by identity, which is quick, and there is one object of each.
 @dataclass(frozen=True, eq=False)
 class Program:
     """A source in this folder and the numbers it is compiled with.
@@ -116,13 +116,13 @@ _allowed_bytes: dict[tuple[str, Program, int], int] = {}
 
 
 def compiled_function(name: str, program: Program, device: int, shared_bytes: int) -> int:
-    """The driver's handle of a kernel that may have as much shared memory."""
+    """The driver's handle of a kernel, which may use `shared_bytes` of shared memory."""
     import torch
     from cuda.bindings import driver
 
     with say_if_slow("compiling GPU kernels, once for this GPU"):
         code = _machine_code(program, "sm_{}{}".format(*torch.cuda.get_device_capability(device)))
-    # One at a time: what is loaded twice has two handles.
+    # One thread at a time: a module loaded twice would have two handles.
     with _lock, torch.cuda.device(device):
         module = _module(program, device, code)
         function = checked(in_context(device, lambda: driver.cuModuleGetFunction(module, name.encode())))
@@ -135,9 +135,9 @@ def compiled_function(name: str, program: Program, device: int, shared_bytes: in
 
 
 def in_context(device: int, call: Callable[[], Any]) -> Any:
-    """What a call of the driver answers, asked again if it is the first that this thread has to do with it.
+    """Call the driver; if this thread has no context, make the device's primary one current and call again.
 
-    Torch sees to a context when it allocates, but not if it has the memory already.
+    Torch makes a context current when it allocates, but not when it reuses memory.
     """
     from cuda.bindings import driver
 
@@ -163,7 +163,7 @@ _started: set[str] = set()
 
 
 def _machine_code(program: Program, target: str) -> bytes:
-    """What GPUs of an architecture run: from the folder, or compiled by the first thread that asks for it."""
+    """Machine code for an architecture: from the folder, or compiled by the first thread that needs it."""
     with _codes_lock:
         code = _codes.get((program, target))
         is_first = code is None
@@ -173,7 +173,7 @@ def _machine_code(program: Program, target: str) -> bytes:
         try:
             code.set_result(_find_or_compile(program, target))
         except BaseException as error:
-            # Threads that wait for it fail too; whoever asks later tries again.
+            # Threads that wait for this code fail too; later calls try again.
             del _codes[program, target]
             code.set_exception(error)
     return code.result()
@@ -212,21 +212,21 @@ def _compile(name: str, source: str, headers: dict[str, str], options: list[str]
 
 
 def _compile_others(target: str) -> None:
-    """Have threads compile all programs for an architecture, once a process, unless nobody could keep them."""
+    """Start threads that compile all programs for an architecture, once a process, if the cache is writable."""
     with _codes_lock:
         if target in _started or not can_keep():
             return
         _started.add(target)
-    # What takes longest comes first, so that nobody waits for it in the end.
+    # The longest compilations come first, so that none of them is left to the end.
     waiting = deque(sorted(_declared, key=lambda program: -program.effort))
     for _ in range(min(_MOST_THREADS, default_workers() - 1)):
         threading.Thread(target=_compile_all, args=(waiting, target), name="orthoslice-compiler").start()
 
 
 def _compile_all(waiting: deque[Program], target: str) -> None:
-    # A process that ends waits for its threads: they begin nothing new then.
+    # Python waits for these threads at exit: they begin nothing new once the main thread has ended.
     while waiting and threading.main_thread().is_alive():
-        # Another thread may have taken the last one, and whoever needs what cannot be compiled is told so.
+        # IndexError: another thread took the last one. RuntimeError: raised again for a caller that needs it.
         with contextlib.suppress(IndexError, RuntimeError):
             _machine_code(waiting.popleft(), target)
 
@@ -236,5 +236,5 @@ def checked(answer: Any) -> Any:
     status, *rest = answer if isinstance(answer, tuple) else (answer,)
     if status.value != 0:
         raise RuntimeError(f"CUDA refused: {status!r}.")
-    # A tuple is returned where a call answers with more than one thing, such as a version.
+    # Calls that return several values, such as a version, give a tuple.
     return rest[0] if len(rest) == 1 else tuple(rest)

@@ -1,4 +1,4 @@
-"""Directions drawn on an NVIDIA GPU in one or two launches, without a word to the host.
+"""Directions drawn on an NVIDIA GPU in one or two launches, without synchronising with the host.
 
 The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of folded streams.
 """
@@ -31,15 +31,15 @@ _TILED = Program("tiled", (("THREADS", _TILE_THREADS), ("PANEL", _PANEL), ("SMAL
 # whether to go on, and the number of a job.
 _TILE_BYTES = 8 * (_TILE * (2 * _TILE + 4) + _PANEL * (_SMALL + 2) + _TILE + 2)
 
-# Columns of a tile that are one job, at most, and thread blocks that a multiprocessor runs at a time.
+# A job has at most _MOST_COLUMNS columns of a tile; a multiprocessor runs _RESIDENT thread blocks at a time.
 _MOST_COLUMNS, _RESIDENT = 128, 2
 
-# Steps whose directions are drawn at once, at most, and matrices that a GPU surely works on at a time, where
-# each is one thread block's work.
+# Directions of at most _MOST_AHEAD steps are drawn at once. Where one thread block makes each matrix, any GPU
+# works on _SPREAD of them at a time.
 _MOST_AHEAD, _SPREAD = 8, 64
 
-# Where all thread blocks share the work: matrices that are made at once, at most, and about the bytes of
-# working memory that those of several steps may take.
+# Where all thread blocks share the work: at most _MOST_SHARED matrices are made at once, and those of several
+# steps take about _MOST_BYTES of working memory at most.
 _MOST_SHARED, _MOST_BYTES = 16, 200_000_000
 
 _DRAW_NORMALS = Kernel("draw_normals", 7, "iiiiiiiii")
@@ -185,8 +185,7 @@ class DrawnAhead:
     """Orthonormal rows for a training run: :func:`orthonormal_rows` of its steps, from block 0 on.
 
     One block keeps only a part of a GPU busy, so that the blocks of several steps take hardly longer than
-    those of one. They are held until their turn; whether they are is looked up on the device, which counts the
-    steps.
+    those of one. They are held until their step. The device, which counts the steps, checks which are held.
     """
 
     def __init__(self, step: Any, steps: int, rows: int, total: int, dim: int, purpose: int) -> None:
@@ -195,14 +194,14 @@ class DrawnAhead:
         ahead = steps_ahead(device, rows, total, dim)
         self._work = _work(device, ahead, total, rows, dim)
         self._draw = self._work.drawing(steps, purpose)
-        # Of no key: their words are not negative. A copy from the host would make it wait.
+        # -1 matches no key: words are not negative. Filled on the device: a copy would make the host wait.
         self._held = step.new_full((4,), -1)
         self._held[3] = 0
         self._kept = empty(step, (ahead, total, dim), "float32")
         self._now = empty(step, (total, dim), "float32")
 
     def is_in_order(self) -> bool:
-        """Whether this is the stream of all calls so far: one must not write what another still reads."""
+        """Whether the current CUDA stream is that of earlier calls: another could overwrite what they read."""
         return current_stream(self._now.get_device()) == self._stream
 
     def __call__(self, stream: Any, step: Any) -> Any:

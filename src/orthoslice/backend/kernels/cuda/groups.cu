@@ -6,7 +6,7 @@
 
 constexpr int EACH = LARGEST / 32;  // columns that a lane has: every 32nd
 
-// |a - b|^p of points with so many coordinates.
+// |a - b|^p of points with `dim` coordinates.
 __device__ float distance_power(const float* a, const float* b, int dim, float p) {
     float square = 0;
     for (int d = 0; d < dim; d++) {
@@ -18,9 +18,9 @@ __device__ float distance_power(const float* a, const float* b, int dim, float p
 
 // A warp matches rows with columns of `costs (size, size)`, whose rows are LARGEST apart: the `column` of every row.
 //
-// Shortest augmenting paths (Jonker and Volgenant 1987): prices u of rows and v of columns leave every cost at least 0
-// and those of matched pairs at 0, so that a search in order of length finds how best to match one row more. Every loop
-// ends, and what it finds is a matching, whatever the costs are; NaN among them.
+// Shortest augmenting paths (Jonker and Volgenant 1987): prices u of rows and v of columns keep cost - u - v at
+// least 0, and 0 on matched pairs, so that a search in order of length finds how best to match one more row.
+// Every loop ends, and what it finds is a matching, whatever the costs are; NaN among them.
 __device__ void assign(const float* costs, int size, float* u, int* column) {
     const int lane = threadIdx.x % 32;
     float v[EACH], path[EACH];
@@ -47,7 +47,7 @@ __device__ void assign(const float* costs, int size, float* u, int* column) {
         int i = start, end = -1;
         float length = 0, price = 0;
         while (end == -1) {
-            // Less is more, for the instruction that finds the greatest.
+            // Path lengths are inverted, since the instruction finds the maximum and the shortest is wanted.
             u32 best = 0;
             int which = 0, owner = -1;
 #pragma unroll

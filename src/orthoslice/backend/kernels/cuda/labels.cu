@@ -1,4 +1,4 @@
-// Many labellings of one pooled sample at once: who belongs to x, and what each labelling costs.
+// Many labellings of one pooled sample at once: which units belong to x, and what each labelling costs.
 //
 // Compiled with THREADS defined, 32 for each of the words that hold the labels of a unit, which is a point or a cluster
 // of points, under THREADS labellings. A group of labellings has a table `(units, WARPS)` of such words: a row of it is
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) walk_lines(
     totals[slice * (long long)labellings + labelling] = total / n / m;
 }
 
-// The places on one side, one after the other: of the bits of a labelling, every 32nd word of `rows` has 32.
+// The places on one side, one after the other. Every 32nd word of `rows` holds 32 bits of the labelling.
 struct Side {
     const u32* rows;
     u32 flip;  // 0 for the side whose bits are set, all ones for the other

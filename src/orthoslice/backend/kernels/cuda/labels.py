@@ -1,4 +1,4 @@
-"""Many labellings of one pooled sample at once on an NVIDIA GPU: who belongs to x, and what each costs.
+"""Many labellings of one pooled sample at once on an NVIDIA GPU: which units belong to x, and what each costs.
 
 The labels are those that the processor draws. The plain references are those of
 `draw_labels`, `line_totals` and `space_totals`.

@@ -17,7 +17,7 @@ struct Points {
         // Points that are equal stay in order of place.
         __device__ bool operator<(const Entry& other) const {
             if (key != other.key) return key < other.key;
-            // Several coordinates are on their way at a time, since points that tie in one often tie in many.
+            // Several coordinates are loaded at a time, since points that tie in one often tie in many.
             constexpr int AT_ONCE = 4;
             for (int first = 1; first < of->dim; first += AT_ONCE) {
                 u32 a[AT_ONCE], b[AT_ONCE];
@@ -43,8 +43,8 @@ struct Points {
     }
 };
 
-// The order of the points of every cloud `(n, dim)`, by one block a cloud: there is a first one, and the rest follow one
-// another.
+// The order of the points of every cloud `(n, dim)`, by one block a cloud: `first` is a cloud, and `rest` holds
+// the others, one after the other.
 extern "C" __global__ void __launch_bounds__(THREADS) lexicographic_order(
     const float* first, const float* rest, long long* order, int n, int dim) {
     SHARED(u32, shared);

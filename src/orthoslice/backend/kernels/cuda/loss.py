@@ -26,9 +26,9 @@ from orthoslice.backend.kernels.cuda.rows import (
 )
 from orthoslice.backend.kernels.cuda.small import SmallStep
 
-# It pays to project in the kernel that sorts, where every direction reads the clouds again, up to so many
-# multiplications of a step (slices x points x dim) and of a thread; and to make both products in one launch of
-# our own up to so many of a step.
+# Up to _PROJECT_INSIDE multiplications a step (slices x points x dim) and _PROJECT_BY_THREAD a thread, the
+# kernel that sorts also projects, though every direction then reads the clouds again. Up to _PROJECT_AT_ONCE a
+# step, one launch of our own makes both products.
 _PROJECT_INSIDE = 1 << 24
 _PROJECT_BY_THREAD = 512
 _PROJECT_AT_ONCE = 1 << 30
@@ -57,7 +57,7 @@ def sliced_loss(
     """
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
-    # As many parts as memory asks for, all of one size.
+    # Parts of equal size, each of which fits `memory`.
     parts = -(-slices // max(1, memory // (_BYTES * (n + m))))
     if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
         return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
@@ -82,7 +82,7 @@ def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep 
 
 
 def _projects_inside(x: Any, slices: int) -> bool:
-    """Whether clouds like this that are sorted in one go should be projected there too."""
+    """Whether the kernel that sorts clouds of this size on chip should also project them."""
     n, dim = map(int, x.shape)
     return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
 
@@ -105,7 +105,7 @@ def _large_sliced_loss(
 
 
 def _whose_centre(x: Any, y: Any, target: Sorted | None) -> Any:
-    """The cloud that says where the origin is; a sorted target has been moved by its own."""
+    """The cloud that sets the origin of both: `x`, or `y` where a sorted target was moved by its own centre."""
     return x if target is None else y
 
 
@@ -133,7 +133,7 @@ def _match_moved(
         known = places.chunk(2) if wanted[0] else (None, None)
         px, py = map(Sorted, keys.chunk(2), known)
         return match_sorted(px, py, p, factor, wanted)
-    # Projections are gone when they are sorted: there are never those of both clouds.
+    # Projections are freed once sorted: those of both clouds are never in memory together.
     px = sort_rows(product(theta, x.T), wanted[0])
     py = Sorted(target_keys, None) if target_keys is not None else sort_rows(product(theta, y.T), wanted[1])
     return match_sorted(px, py, p, factor, wanted)
@@ -157,13 +157,13 @@ def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
 
 
 def is_target_worth_sorting(x: Any, y: Any, slices: int) -> bool:
-    """Whether a step would use it: small clouds are sorted again faster than they are fetched."""
+    """Whether a step would use a sorted target: small clouds are sorted faster than sorted rows are read."""
     on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
     return not (on_chip and _projects_inside(x, slices))
 
 
 def sort_target(y: Any, theta: Any) -> Sorted:
-    """A target that stays as it is, projected on directions that do too, and sorted: once for all steps."""
+    """A fixed target, projected on fixed directions and sorted: once for all steps."""
     y = y.float().contiguous()
     moved, _ = move_clouds(y, y[:0], y)
     return sort_rows(product(theta, moved.T), places=False)

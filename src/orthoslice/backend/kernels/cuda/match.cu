@@ -107,14 +107,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     for (int side = 0; side < 2; side++) {
         const float* source = side ? y : x;
         float row[ITEMS];
-        // Few clouds are far from the origin: that is looked at when x is at hand, and x is then projected again.
+        // Few clouds are far from the origin: x is checked after it is projected, and if far, projected again.
         if (PROJECTS) {
             for (bool again = true; again;) {
                 project_row(row, source, theta + (long long)blockIdx.x * dim, centre, n, dim);
                 again = !side && !centre && (centre = find_centre(x, n, dim, shared));
             }
         } else load_row(row, source + (long long)blockIdx.x * n, n);
-        // Places are dear: a cloud whose slopes nobody asks for does without.
+        // Places are costly: only a cloud whose slopes are wanted is sorted with them.
         sort_on_chip(row, side ? y_slopes : x_slopes, nullptr, n, shared);
 #pragma unroll
         for (int r = 0; r < ITEMS; r++) {
@@ -128,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     double sum = block_sum(price(value, staged, n, p, (float)(factor / n)), shared + SCRATCH);
     if (threadIdx.x == 0) scores[blockIdx.x] = factor * sum / n;
 #if PAIRS
-    // Slopes go to their places on chip, so that rows are written in order. No thread is still pricing: they have met to
-    // add up.
+    // Slopes go to their places on chip, so that rows are written in order. No thread is still pricing:
+    // `block_sum` waits for all of them.
     if (x_slopes)
 #pragma unroll
         for (int r = 0; r < ITEMS; r++)

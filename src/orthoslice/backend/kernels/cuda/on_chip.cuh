@@ -36,8 +36,9 @@ static_assert(CAPACITY <= 1 << 14, "indices and counts have 16 bits");
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
 __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
 
-// Of n numbers, thread t has numbers t, t + THREADS, ...: so many. Whether it has number r is then a comparison with a
-// constant, and `at_own(r)` is at(r * THREADS + threadIdx.x) by one address and a constant. Registers are scarce.
+// Thread t has `own_count(n)` of n numbers: t, t + THREADS, ... Whether it has its r-th is then a comparison
+// with a constant, and `at_own(r)` is at(r * THREADS + threadIdx.x) by one address and a constant. Registers
+// are scarce.
 __device__ __forceinline__ int own_count(int n) { return (n - (int)threadIdx.x + THREADS - 1) / THREADS; }
 __device__ __forceinline__ int at_own(int r) { return at(threadIdx.x) + r * (THREADS + THREADS / 32); }
 static_assert(THREADS % 32 == 0, "threads come in warps");
@@ -176,7 +177,7 @@ __device__ __noinline__ void sort_crowd(
     Order order = {reinterpret_cast<u16*>(cells), reinterpret_cast<u16*>(cells) + CAPACITY};
     for (int k = threadIdx.x; k < n; k += THREADS) order.now[k] = k;
     __syncthreads();
-    // Keys have the last word.
+    // Sorted by places first and by keys last: both sorts are stable, so keys decide.
     if (placed && last_place) order = sort_by_digits({places, false, 0}, last_place, order, n, counts);
     order = sort_by_digits({keys, true, base}, width, order, n, counts);
     const int own = own_count(n);
@@ -204,7 +205,7 @@ __device__ __noinline__ void sort_crowd(
 // ones ascend unless `last_place` is not 0, which none of them exceeds.
 __device__ void sort_on_chip(
     const float (&values)[ITEMS], bool placed, const u32* places, int n, u32* shared, u32 last_place = 0) {
-    // One copy of the code serves both; a program that has nothing to do with places knows that they are not asked for.
+    // One copy of the code sorts with and without places; programs without PAIRS drop the code for places.
     placed = PAIRS && placed;
     const int own = own_count(n);
     u32 *keys = shared, *cells = shared + PADDED, *scratch = shared + SCRATCH;
@@ -228,7 +229,7 @@ __device__ void sort_on_chip(
     // The cell of a number, and how many were there before it; then where it goes. Registers are scarce here.
     u32 dealt[ITEMS];
     if (crowd == 0) {
-        // Lanes that count in one cell wait for each other, so a crowd that a warp can see is not counted.
+        // Lanes that count in one cell wait for each other: nothing is counted if over CROWD lanes share one.
         auto cell_of = [&](float value) { return min((int)((value - low) * scale), last_cell); };
         int first_cell = cell_of(values[0]);
         bool is_alike = first_cell == __shfl_sync(EVERYONE, first_cell, 0);

@@ -1,5 +1,5 @@
-// What it costs to match the points of two clouds `x (n, dim)` and `y (n, dim)` by their orders along directions, and what
-// that makes of the points.
+// What it costs to match the points of two clouds `x (n, dim)` and `y (n, dim)` by their orders along
+// directions, and the gradients by the points.
 //
 // Places are those of sorted projections, `places (2, slices, n)`, in clouds that are themselves read in an order,
 // `order (2, n)`. Compiled with THREADS defined.
@@ -19,8 +19,9 @@ __device__ __forceinline__ int lanes_for(int dim) {
     return lanes;
 }
 
-// Costs in full space, each pair with a share `mass` of the whole: `scores (slices, parts)`. What `more_mass` holds is
-// added to that: 0, or NaN where a direction is not one. Where `matches (2, slices, n)` is not null, those of the clouds that are wanted are written.
+// Costs in full space, each pair with a share `mass` of the whole: `scores (slices, parts)`. `more_mass` is
+// added to `mass`: 0, or NaN where a direction is NaN. Where `matches (2, slices, n)` is not null, the matches
+// of the wanted clouds are written.
 extern "C" __global__ void __launch_bounds__(THREADS) price_pairs(
     const float* x, const float* y, const long long* order, const int* places, const float* more_mass, double* scores,
     Match* matches, int slices, int n, int dim, int parts, int of_x, int of_y, double p, double mass) {

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_clouds(
     float* to = of_x ? out : out + (long long)n * dim;
     long long first = (long long)(of_x ? blockIdx.x : blockIdx.x - x_blocks) * lines;
     long long last = min(first + lines, (long long)(of_x ? n : m));
-    // As many points at a time as have threads for all their coordinates, which are taken in fours where they can be.
+    // A thread copies one coordinate of a point, or four where rows are aligned: `at_once` points at a time.
     bool fours = in_fours(x, dim) && in_fours(y, dim) && in_fours(out, dim);
     int width = fours ? 4 : 1, across = min(dim / width, THREADS), at_once = THREADS / across;
     if (threadIdx.x >= across * at_once) return;
@@ -133,9 +133,9 @@ __device__ __forceinline__ void store_four(
             if (column + k < width) to[k] = four[k];
 }
 
-// Projections `px (slices, n)` and `py (slices, m)` of both clouds in one launch, which is what small problems lack.
-// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to the origin
-// where x is far from it, unless they have more than CENTRED coordinates.
+// Projections `px (slices, n)` and `py (slices, m)` of both clouds, in one launch to save time on small ones.
+// Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to
+// the origin where x is far from it, unless they have more than CENTRED coordinates.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     const float* x, const float* y, const float* theta, const long long* order, float* px, float* py, int slices, int n,
     int m, int dim) {
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     bool is_far = false;
     float4 next[3];
     float sum[4][8] = {};
-    // The next coordinates are on their way while these are multiplied.
+    // The next coordinates are loaded while these are multiplied.
     for (int d = -DEPTH, stage = 0; d < dim; d += DEPTH, stage ^= 1) {
         float *along = staged + stage * STAGE, *points = along + DEPTH * ALONG;
         if (d >= 0) {
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
             next[2] = load_four(cloud, point[1], size, d + DEPTH + from, dim, whole);
         }
         if (d < 0) {
-            // While the first coordinates are on their way: the centre, in whole steps of DEPTH; what no point has is 0.
+            // While the first coordinates are loaded: the centre, filled up with zeros to a multiple of DEPTH.
             if (dim <= CENTRED)
                 for (int c = threadIdx.x; c < (dim + DEPTH - 1) / DEPTH * DEPTH; c += THREADS) {
                     centre[c] = c < dim ? far_coordinate(x, order, n, dim, c) : 0.0f;
@@ -245,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
     int line = threadIdx.x / (SIDE / 4), across = threadIdx.x % (SIDE / 4) * 4;
     float4 next_slopes[LOADS], next_along[LOADS];
     float sum[4][4] = {};
-    // The next tiles are on their way while these are multiplied.
+    // The next tiles are loaded while these are multiplied.
     for (int first = -GATHERED, stage = 0; first < rows; first += GATHERED, stage ^= 1) {
         float *slopes = staged + stage * STAGE, *along = slopes + GATHERED * SIDE;
         if (first >= 0) {

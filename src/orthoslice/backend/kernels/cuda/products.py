@@ -43,8 +43,8 @@ def _is_rounded(factor: Any) -> bool:
 def is_tf32_on(switches: Any) -> bool:
     """Whether `torch.backends.cuda.matmul` allows TF32.
 
-    Since torch 2.9 there are two sets of names for it, and reading the old one raises once somebody has set the
-    new one. The new one always answers, with what the old one was set to as well.
+    Since torch 2.9 there are two sets of names for it. Reading the old one raises once the new one was set. The
+    new one can always be read, and shows what the old one was set to as well.
     """
     try:
         return bool(switches.fp32_precision == "tf32")

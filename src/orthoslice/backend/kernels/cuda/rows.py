@@ -75,7 +75,7 @@ class Shape(NamedTuple):
 
     @property
     def padded(self) -> int:
-        """Words that as many numbers take on chip."""
+        """Words that `capacity` numbers take on chip."""
         return self.capacity + self.capacity // 32 + 1
 
     @property
@@ -183,7 +183,7 @@ class LongSort:
 
     def __call__(self, rows: Any, keys: Any, order: Any) -> None:
         """Takes contiguous rows; then room for them in order, and for their places or None."""
-        # One piece of memory for all: asking for it takes longer than cutting it.
+        # One allocation for all: allocating takes longer than splitting.
         room = empty(rows, (self._words,), "int32")
         start = room.data_ptr()
         borders, reached, cursors, starts, tile_counts = (start + offset for offset in self._offsets)
@@ -201,9 +201,9 @@ def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSor
 
 
 def _words_to_deal(shape: Shape, buckets: int) -> int:
-    """Shared memory beside that for sorting: shifts of buckets, and what does not fit there of the rest.
+    """Words of shared memory beyond those for sorting: shifts of buckets, and what overflows of the rest.
 
-    Borders and table lie where keys will, and counts of buckets where those of digits will.
+    Borders and table use the room of the later keys, counts of buckets that of the later digit counts.
     """
     beyond_keys = max(0, _RULED + buckets - 2 * shape.padded)
     return 2 * buckets + beyond_keys + max(0, 2 * buckets - shape.digit_counts)
@@ -251,13 +251,13 @@ def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted:
 
 def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> Matched:
     scores = empty(like, (slices,), "float64")
-    # One piece of memory for both: asking for it takes longer than cutting it.
+    # One allocation for both: allocating takes longer than splitting.
     if wanted[0] and wanted[1]:
         return Matched(scores, *like.new_empty((2, slices, n)).unbind(0))
     return Matched(scores, *(like.new_empty((slices, n)) if want else None for want in wanted))
 
 
-# A small problem takes less time than to say how it is to be started, so that is said once.
+# Preparing a launch takes longer than a small problem itself, so launches are prepared once and kept.
 @functools.lru_cache(maxsize=1024)
 def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
     """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
@@ -296,7 +296,7 @@ def adding(device: int, slices: int) -> Launch:
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
-    """The same for rows that are sorted already; those whose derivatives are wanted know their places."""
+    """As :func:`match_rows`, for sorted rows; a side whose derivatives are wanted must have its places."""
     (slices, n), m = x.keys.shape, y.keys.shape[1]
     if n < m:
         scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])

@@ -1,7 +1,7 @@
-"""The sliced loss of small clouds on an NVIDIA GPU, where the host is what takes time.
+"""The sliced loss of small clouds on an NVIDIA GPU, where the host takes longer than the GPU.
 
-Everything about a step but where its tensors are is settled once for clouds of one shape. All that a step then
-does is to ask for memory three times and to start two or three kernels. The reference is that of :mod:`.loss`.
+For clouds of one shape, all of a step but the addresses of its tensors is prepared once. A step then makes
+three allocations and starts two or three kernels. The reference is that of :mod:`.loss`.
 """
 
 from __future__ import annotations

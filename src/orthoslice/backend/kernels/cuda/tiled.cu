@@ -5,16 +5,16 @@
 // Gram-Schmidt goes through the rows of a matrix by panels of TILE rows. The inner products of a panel's rows have a
 // Cholesky factor; its inverse makes the rows orthonormal, and the panels below lose their part along them. The columns
 // are cut into chunks, over which products are summed, so that each of these steps is several jobs, one for a chunk:
-//   multiply  a tile (TILE rows) with a panel, over the columns of a chunk; who is last adds up and finds the tile's part
-//             along the panel;
+//   multiply  a tile (TILE rows) with a panel, over the columns of a chunk; the last job of a tile adds up and
+//             finds the tile's part along the panel;
 //   factor    the products of a panel with itself, and invert;
 //   update    a tile: subtract that part, in the columns of a chunk; and multiply the next panel with itself;
 //   write     the orthonormal rows of a panel, in the columns of a chunk.
 //
 // Thread blocks take the jobs one after the other from a list, and wait for the jobs whose results they need. Those all
 // stand earlier in the list, so that some thread block has taken them and works on them: no wait is for ever, however few
-// thread blocks run at a time. What a job computes does not depend on who computes it, so that results are always the
-// same.
+// thread blocks run at a time. What a job computes does not depend on which thread block does, so that results
+// are always the same.
 
 #include "gram_schmidt.cuh"
 
@@ -78,8 +78,8 @@ struct Sums {
     static __device__ __forceinline__ int first_row() { return 32 * (threadIdx.x / 32 / 4) + threadIdx.x % 32 / 4; }
     static __device__ __forceinline__ int first_column() { return 16 * (threadIdx.x / 32 % 4); }
 
-    // Add the product of a (TILE, depth) and b (depth, TILE), whose rows and columns are so far apart; the depth is a
-    // multiple of 16.
+    // Add the product of a (TILE, depth), with strides `a_row` and `a_column`, and b (depth, TILE), with
+    // strides `b_row` and `b_column`; the depth is a multiple of 16.
     __device__ __forceinline__ void add(
         const double* a, int a_row, int a_column, const double* b, int b_row, int b_column, int depth) {
         int lane = threadIdx.x % 32;
@@ -269,7 +269,7 @@ struct Stage {
     Kind kind;
     int panel, first_tile, n_tiles;
 
-    // The first stages only bring panel 0 on its way; those after them belong to panel 0, and so on.
+    // The first STAGES stages only prepare panel 0; the next STAGES belong to panel 0, and so on.
     __device__ static Stage number(int stage, int panels) {
         int panel = stage / STAGES - 1, next = panel + 1, below = panels - next;
         if (panel < 0) return {stage == 0 ? MULTIPLY : FACTORISE, 0, 0, stage < 2};
@@ -287,7 +287,7 @@ struct Stage {
 // Orthonormal rows from Gaussian ones: `matrices (ahead, blocks, panels * TILE, width)` with `rows` rows and `dim`
 // columns that are not zero. Only the first `total` of each step are kept, `out (ahead, total, dim)`. Those of the step
 // that it is go to `now` too, whether they were held or not. Counters start at zero: of jobs that were taken, and those
-// of each matrix, `apart` numbers from each other so that thread blocks that look at different ones do not meet.
+// of each matrix, `apart` numbers from each other so that different matrices do not share cache lines.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) orthonormalise_tiles(
     double* matrices, double* products, double* inverses, int* counters, float* out, const u32* high, const u32* low,
     const long long* step, Held* held, float* now, int ahead, int blocks, int rows, int dim, int total, int span,

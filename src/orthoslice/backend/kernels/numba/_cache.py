@@ -1,7 +1,7 @@
-"""Machine code on disk, sealed: what is damaged is compiled again, and without room nothing is kept.
+"""Machine code on disk, sealed: damaged files are compiled again, and a full disk keeps nothing.
 
-numba takes what it finds for what it wrote: a file that was cut short ends every later call with an error, and
-LLVM may end the process over a changed one.
+numba itself does not check its files: after one was cut short, every later call raises an error, and a changed
+one may crash the process in LLVM.
 """
 
 from __future__ import annotations

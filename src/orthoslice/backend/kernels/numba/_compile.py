@@ -38,13 +38,13 @@ def compiled(function: Function) -> Function:
     with contextlib.suppress(RuntimeError):
         from orthoslice.backend.kernels.numba._cache import SealedCache
 
-        # numba looks at the kernel's own file only, but machine code also holds what it calls of other files.
+        # numba checks the kernel's own file only; the digest covers the other files whose code it contains.
         kernel._cache = SealedCache(function, _digest())  # type: ignore[attr-defined]
     return _announced(kernel)
 
 
 def _announced(kernel: Function) -> Function:
-    """Have people told who wait for the compiler; machine code that is only loaded goes another way."""
+    """Print a notice when compiling takes long; machine code loaded from the cache does not pass here."""
     compiler = kernel._compiler  # type: ignore[attr-defined]
     compile_for = compiler.compile
 
@@ -66,7 +66,7 @@ def _digest() -> str:
 
 
 def summing(function: Function) -> Function:
-    """Compile a loop whose sum may be taken in any order: only then is it vector code."""
+    """Compile a loop whose sum may be reordered, without which it would not be vector code."""
     kernel = compiled(function)
     getattr(kernel, "targetoptions", {})["fastmath"] = {"reassoc", "contract"}
     return kernel

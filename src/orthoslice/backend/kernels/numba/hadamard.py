@@ -25,7 +25,7 @@ def _first_three_stages(tile: Any, first: Any) -> None:
         p4, p5, p6, p7 = first[0, row + 4], first[0, row + 5], first[0, row + 6], first[0, row + 7]
         q0, q1, q2, q3 = first[1, row], first[1, row + 1], first[1, row + 2], first[1, row + 3]
         q4, q5, q6, q7 = first[1, row + 4], first[1, row + 5], first[1, row + 6], first[1, row + 7]
-        # Counted from 0 in a piece of the tile: an index that might be negative would not be vector code.
+        # Indices count from 0 in `part`: with indices that might be negative the loop would not be vector code.
         part = tile[row * LANES : (row + 8) * LANES]
         for k in range(LANES):
             a0, a1, a2, a3 = part[k], part[k + LANES], part[k + 2 * LANES], part[k + 3 * LANES]
@@ -108,7 +108,7 @@ def _first_stage(pairs: Any) -> Any:
 def _transform(tile: Any, first: Any) -> None:
     """Multiply the columns of a tile by the orthonormal Hadamard matrix, whose first stage is `first (2, dim)`.
 
-    What is multiplied before the transform is folded into that stage, and so costs nothing: see
+    Factors applied before the transform are folded into that stage, and so cost nothing: see
     :func:`_first_stage`.
     """
     if first.shape[1] >= 8:

@@ -1,4 +1,4 @@
-"""Many labellings of one pooled sample at once: who belongs to x, and what each labelling costs.
+"""Many labellings of one pooled sample at once: which units belong to x, and what each labelling costs.
 
 A word of LANES bits holds the label of one unit under LANES labellings: the labels of ten thousand points fit
 a core's nearest caches. The plain references are those of `draw_labels`, `line_totals`
@@ -19,7 +19,7 @@ from orthoslice.backend.kernels.numba.sliced import as_bits, cost_row
 from orthoslice.backend.kernels.numba.sorting import counters
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds
 
-# Whether they are all wanted or not: loops of a fixed length are straight vector code.
+# All LANES labellings are computed, wanted or not: loops of a fixed length are straight vector code.
 LANES = LABELLINGS
 
 _HALF = LANES // 2
@@ -91,7 +91,7 @@ def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) ->
             i, j = np.int64(0), np.int64(0)
             for k in range(n_all):
                 mine = np.int64(labels[at[s, k]])
-                # Written to both sides and counted on one, not branched on: nobody can guess a random label.
+                # Branch-free: write to both sides, advance one counter. A random label is unpredictable.
                 a[i] = values[s, k]
                 b[j] = values[s, k]
                 i += mine
@@ -101,7 +101,7 @@ def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) ->
 
 @compiled
 def _walk_kept(values: Any, at: Any, words: Any, n: Any, steps: Any, totals: Any) -> None:
-    """As `_walk`, where labels say what is kept: a point that is moves its side's distribution function up."""
+    """As `_walk`, where labels say what is kept: every kept point steps up its side's distribution function."""
     lead = np.empty(LANES)
     for s in range(at.shape[0]):
         lead[:] = 0

@@ -90,8 +90,8 @@ def group_start(n: int, level: int, group: int) -> int:
 def merge_cycles(x: Any, y: Any, p: float, partner: Any, cost: Any, other: Any) -> None:
     """Make the matching `partner (n,)` cheaper wherever `other (n,)` is, in place, with its costs `(n,)`.
 
-    Together both fall into cycles that lead from a point of x to its partner in `other` and from there to
-    whom `partner` gives it. Either side of a cycle matches the same points, and the cheaper one is kept.
+    The two matchings together form cycles, from point i of x to `other[i]` and on to the point of x that
+    `partner` matches with it. Both matchings of a cycle have the same points, and the cheaper one is kept.
 
     Examples
     --------
@@ -123,9 +123,9 @@ def merge_cycles(x: Any, y: Any, p: float, partner: Any, cost: Any, other: Any) 
 
 @compiled
 def _bid(costs: Any, size: int, i: int, column: Any, row: Any, v: Any) -> int:
-    """Let row `i` have the column that leaves it most; its price falls until the next best is as good.
+    """Give row `i` the column j of least `costs[i, j] - v[j]`; `v[j]` falls until the second best is as good.
 
-    Returns the row that is outbid, or -1. Where two columns are as good and the one is taken, nothing happens.
+    Returns the row that loses column j, or -1. If j is taken and the second best is as good, nothing changes.
     """
     least, second, at = np.inf, np.inf, 0
     for j in range(size):
@@ -151,9 +151,9 @@ def _assign(
 ) -> None:
     """Match the first `size` rows and columns of `costs` as cheaply as can be: `column` of every row.
 
-    Shortest augmenting paths (Jonker and Volgenant 1987): prices `u` and `v` leave every cost at least 0 and
-    those of matched pairs at 0, so that a search in order of length finds how best to match one row more. To
-    begin with, columns cost what their cheapest row asks, and rows bid for them in turn, which matches most.
+    Shortest augmenting paths (Jonker and Volgenant 1987): prices keep `costs[i, j] - u[i] - v[j]` at least 0,
+    and 0 on matched pairs, so that a search in order of length finds how best to match one more row. At first
+    `v[j]` is the least cost of column j, and rows bid for columns in turn, which matches most of them.
     """
     column[:size], row[:size], v[:size] = -1, -1, np.inf
     for i in range(size):
@@ -162,7 +162,7 @@ def _assign(
     for _ in range(2):
         for start in range(size):
             i = start if column[start] == -1 else -1
-            # Prices fall by ever smaller steps where rows outbid each other again and again.
+            # Bounded: rows may outbid each other again and again, by ever smaller steps.
             for _ in range(size):
                 if i != -1:
                     i = _bid(costs, size, i, column, row, v)

@@ -116,7 +116,7 @@ def pair_gradients(
     """As :func:`pair_costs`; also adds the gradients of the summed scores to `gx (n, dim)` and `gy (m, dim)`.
 
     A pair pulls its points by `mass * p * |d|^(p - 2) * d`, `d` their difference, and not at all where they
-    coincide. A gradient without rows is not wanted.
+    coincide. A gradient without rows is not computed.
 
     Examples
     --------

@@ -24,15 +24,15 @@ from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, 
 from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
 from orthoslice.backend.kernels.rough import ROUGH_BITS, Side, leading_bits, rough_bounds
 
-# Numbers that are sorted at a time, as a core's cache holds them; and from how many one is drawn to cut there.
+# About _PART numbers, which a core's cache holds, are sorted at a time; one in _DRAWN is drawn to cut there.
 _PART = 1 << 17
 _DRAWN = 1 << 8
 
 # Numbers of a piece that is cut from a longer row.
 _PIECE = 1 << 20
 
-# What a thread keeps of its working memory. Chunks follow each other, and the first touch of new memory takes
-# longer than the work that is done in it.
+# A thread keeps working memory up to this size for its next chunk: the first touch of new memory takes longer
+# than the work that is done in it.
 _KEPT_BYTES = 1 << 24
 _kept = threading.local()
 
@@ -180,7 +180,7 @@ def _spare_row(n_bytes: int) -> Any:
 
 
 def _cuts(pieces: list[Any]) -> Any:
-    """Where to cut the pieces so that parts are as long as they should be: numbers without lower bits."""
+    """Where to cut the pieces into parts of about _PART numbers: at numbers whose lower bits are 0."""
     drawn = np.sort(np.concatenate([piece[::_DRAWN] for piece in pieces]))
     return rough_bounds(np.ascontiguousarray(drawn[_PART // _DRAWN :: _PART // _DRAWN]))[0]
 

@@ -26,12 +26,12 @@ SAME_ANGLE = 2.0**-48
 # In place of an event: where the sweep begins and ends.
 BEGIN, END = -1, -2
 
-# Differences of angles that are longer lose no more than some bits.
+# Spans longer than this lose only a few bits as the difference of two angles.
 SHORT_SPAN = 2.0**-8
 
 
 class Side(NamedTuple):
-    """One cloud of n points as the sweep sees it; the sweep updates the last eight arrays in place.
+    """One cloud of n points in the sweep, which updates the last eight arrays in place.
 
     Points are numbered in lexicographic order, which is their projected order just after angle 0.
     """
@@ -119,8 +119,8 @@ def _close(
 ) -> int:
     """Write the cells of one rank of `own` that end at `angle`; `column` is where `own` stands in a pair.
 
-    Cells whose two angles agree in all digits are written too, if one pair of points alone ends them: how far
-    it is from the event of the other cloud can be told from their points.
+    Cells with `start == stop` are written too if a single event ends them (`alone`): :func:`sharpen_spans`
+    finds their length from the points of the two events.
     """
     lower, upper = own.edge[rank], own.edge[rank + 1]
     across = _rank_at(other.edge, lower, rank)
@@ -255,7 +255,7 @@ def sharpen_spans(
     Its cross product is taken to twice the digits, so that small angles lose none.
     """
     for k in range(span.size):
-        # Between events of one cloud nothing is both short and dear: the coupling is as good as on either side.
+        # A short span between events of one cloud may stay rounded: the coupling is as good as on either side.
         if span[k] >= SHORT_SPAN or (ends[k, 0] < y_side.first) == (ends[k, 1] < y_side.first):
             continue
         ux, ux_rest = _normal(x, x_side, y, y_side, ends[k, 0], 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from orthoslice.backend.kernels.numba._compile import compiled
 
-# Typed here: numbers in the code are types of their own, for each of which `_mix` would be compiled again.
+# Typed constants: to numba every literal number is a type, and `_mix` would be compiled for each.
 _TURN_13, _TURN_15, _TURN_26, _TURN_6 = np.uint32(13), np.uint32(15), np.uint32(26), np.uint32(6)
 _TURN_17, _TURN_29, _TURN_16, _TURN_24 = np.uint32(17), np.uint32(29), np.uint32(16), np.uint32(24)
 
@@ -56,7 +56,7 @@ def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
 
 @compiled
 def third_key(k0: Any, k1: Any) -> Any:
-    """What the words of a key make a third of."""
+    """The third word of a key: `k0 ^ k1 ^ 0x1BD11BDA`."""
     return np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
 
 

@@ -51,7 +51,7 @@ def _squares(a: Any, b: Any) -> float:
 @compiled
 def _add_space_costs(points: Any, order: Any, starts: Any, p: Any, totals: Any) -> None:
     clouds, dim = starts.size - 1, points.shape[1]
-    # Points in the order of a direction: each is fetched once, for all pairs, and those of a cloud in one row.
+    # Points in the order of a direction: each is fetched once for all pairs, and clouds are contiguous.
     ordered = np.empty_like(points)
     flat = ordered.reshape(-1)
     ranks = np.arange(points.shape[0])

@@ -15,7 +15,7 @@ from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.sorting import LANES, counters, sort_columns
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds, sort_row
 
-# So many rows cost a radix sort as much as a network takes for all LANES columns. Measured on Zen 4.
+# A radix sort of this many rows takes as long as a network for all LANES columns. Measured on Zen 4.
 _FEWEST_LANES = 32
 
 
@@ -199,9 +199,10 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
 
 
 def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
-    """The same for clouds `x (n, dim)` and `y (m, dim)` of middling size and `theta (slices, dim)`.
+    """As :func:`score_projections`, of middling clouds `x (n, dim)`, `y (m, dim)` on `theta (slices, dim)`.
 
-    Projections are made as columns, LANES at a time, and never leave the cache. A last few are sorted as rows.
+    Projections are made as columns, LANES at a time, and never leave the cache. The last `slices % LANES` are
+    sorted as rows if they are fewer than _FEWEST_LANES.
     """
     slices = theta.shape[0]
     in_columns = slices - slices % LANES if slices % LANES < _FEWEST_LANES else slices

@@ -4,8 +4,8 @@ A radix sort of a long row scatters through memory once a digit. Here only the f
 at a time, since the leading bits of a number are its sign, its size and little more; every other pass stays
 within a piece. Where all numbers are of one size there is one piece, and nothing is gained or lost.
 
-Short rows go through the same functions without `bounds`. None is a type to the compiler, which leaves out what
-it cannot lead to: the code for long rows is compiled for those who have some.
+Short rows go through the same functions with `bounds=None`. None is a type to the compiler, which then drops
+the code for long rows: that code is compiled only when a long row comes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _find_pieces(bits: Any, shift: Any, bounds: Any) -> None:
     """Where the keys of each leading digit begin, and the end of the last."""
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     buckets = bounds.size - 1
-    # Four tables: neighbours are often of one size, and a counter must not wait for itself.
+    # Four tables: neighbours often share a bucket, and two increments of one counter in a row would wait.
     counts = np.zeros((4, buckets), dtype=np.uint32)
     whole = bits.size - bits.size % 4
     for k in range(0, whole, 4):

@@ -103,9 +103,9 @@ def _order_packed(words: Any, packed: Any, spare: Any, starts: Any, order: Any) 
 
 @compiled
 def _is_close(low: Any, high: Any, reach: Any) -> Any:
-    """Whether numbers may tie, or be in the wrong order, for all that their rounded values say."""
+    """Whether two numbers, given rounded to float32, may tie or be in the wrong order."""
     a, b = np.float64(low), np.float64(high)
-    # Infinities leave no difference: they are close.
+    # The difference of two infinities is NaN: `not ... >` counts it as close.
     return not b - a > reach + _ROUNDED * max(abs(a), abs(b)) + _SMALLEST
 
 
@@ -161,7 +161,7 @@ def _sort_indices(order: Any) -> None:
 def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
     """Put the indices of sorted numbers in order where rounding may have separated or exchanged equals.
 
-    Overwrites the numbers; False where there is no room to sort so many.
+    Overwrites the numbers. Returns False if a tie is too long to insert and `room` is None.
     """
     n, k = values.size, 1
     while k < n:
@@ -186,7 +186,7 @@ def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
 def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> Any:
     """Order numbers of a row that are close to each other; their indices are in order where they are equal.
 
-    False where there is no room to sort so many.
+    Returns False if the run is too long to insert and `room` is None.
     """
     in_order = True
     for k in range(order.size):
@@ -213,10 +213,10 @@ def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
 
 @compiled
 def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any, room: Any) -> Any:
-    """Order in full what the sorted rounded numbers leave open; False where there is no room for that."""
+    """Order runs of close numbers by their float64 values; False if that needs `room` and it is None."""
     n, n_close = row.size, 0
     for k in range(1, n):
-        # Added, not branched on: this is vector code, and in most short rows nothing is close.
+        # A sum without a branch is vector code; in most short rows it is 0.
         n_close += _is_close(narrow[k - 1], narrow[k], reach)
     k = 1 if n_close > 0 else n
     while k < n:
@@ -232,7 +232,7 @@ def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any,
 
 @compiled
 def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, room: Any) -> Any:
-    """Order rows from `done` on up to the first that takes room which is not there; how many are done then."""
+    """Order rows from `done` on, up to the first that needs `room` if it is None; returns how many are done."""
     n, batch = rows.shape[1], rounding.shape[0]
     narrow, values = np.empty(n, dtype=np.float32), np.empty(n)
     words = narrow.view(np.uint32)

@@ -58,7 +58,7 @@ def _cost(a: Any, ends_a: Any, b: Any, ends_b: Any, p: Any) -> Any:
         end = min(end_a, end_b)
         total += np.float64(end - last) * line_cost(a[i], b[j], p)
         last = end
-        # Added, not branched on: nobody can guess which point ends first.
+        # Branch-free: which point ends first is unpredictable.
         i += np.int64(end_a <= end_b)
         j += np.int64(end_b < end_a)
     # Points that are left have no mass.
@@ -81,7 +81,7 @@ def _put_slopes(
         last = end
         pull_a += pull
         pull_b -= pull
-        # Written at every step until they are complete, again without a branch.
+        # Branch-free: partial sums are written at every step, and the last write is complete.
         out_a[at_a[i]] = pull_a
         out_b[at_b[j]] = pull_b
         i += np.int64(end_a <= end_b)
@@ -146,7 +146,7 @@ def _slope_rows(
     potentials_b: Any,
     bounds: Any,
 ) -> None:
-    """Costs of rows given as bits, in the floating type of the slopes; what has no rows is not wanted."""
+    """Costs of rows given as bits, in the floating type of the slopes; outputs without rows are skipped."""
     n, m, batch = bits_a.shape[1], bits_b.shape[1], mass_a.shape[0]
     starts_a, starts_b = counters(bits_a), counters(bits_b)
     work_a, spare_a = np.empty(n, dtype=bits_a.dtype), np.empty(n, dtype=bits_a.dtype)
@@ -193,11 +193,11 @@ def _merge_rows(
 
 @compiled
 def _deal(row: Any, at: Any, is_first: Any, one: Any, other: Any) -> Any:
-    """Copy a sorted row to those of two halves, which are sorted then; how many went to the first."""
+    """Split a sorted row into two halves, which stay sorted; returns the size of the first."""
     i, j = np.int64(0), np.int64(0)
     for k in range(row.size):
         mine = np.int64(is_first[at[k]])
-        # Written to both and counted on one, not branched on: nobody can guess who is in which half.
+        # Branch-free: write to both halves, advance one counter. The branch would be unpredictable.
         one[i] = row[k]
         other[j] = row[k]
         i += mine
@@ -225,7 +225,7 @@ def _study_rows(
     work_b, spare_b = np.empty(m, dtype=bits_b.dtype), np.empty(m, dtype=bits_b.dtype)
     place_a, rest_a = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     place_b, rest_b = np.empty(m, dtype=np.uint32), np.empty(m, dtype=np.uint32)
-    # One place more: the last point is written to both halves, and counts in one.
+    # One extra place: the last point is written to both halves and counted in one.
     a1, a2, b1, b2 = np.empty(n + 1), np.empty(n + 1), np.empty(m + 1), np.empty(m + 1)
     for s in range(bits_a.shape[0]):
         keys_a, at_a = order_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a, bounds)

@@ -67,7 +67,7 @@ def _multiply(tile, signs, column, SCALE: tl.constexpr, PAIRED: tl.constexpr, LO
 
 @triton.jit
 def _rows_of(block, column, block_rows, first_row, n_rows):
-    """Which row of the run each row of a block is, and whether it is one."""
+    """The number in the run of each row of a block, and whether the row is in the run."""
     row = block * block_rows + column - first_row
     return row.to(tl.int64), (column < block_rows) & (row >= 0) & (row < n_rows)
 

@@ -21,7 +21,7 @@ from orthoslice.backend.kernels.triton._shared import on_device_of, power_class,
 _TILE_ITEMS = 2048
 _WIDEST_TILE = 128
 
-# So many pairs of a slice are one program's share: enough to hide the start of a program.
+# Pairs of a slice that one program prices: enough to hide its start.
 _PROGRAM_PAIRS = 512
 
 
