@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from orthoslice import control, datasets, directions, exact
-    from orthoslice.applications.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.bounds import Bounds, wasserstein_bounds
     from orthoslice.applications.compare.compare import Comparison, compare
     from orthoslice.applications.descent.barycenter import barycenter
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.pairwise import Pairwise, pairwise
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
+    from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
     from orthoslice.couplings.coupling import Coupling, induced_coupling
     from orthoslice.estimates.result import Estimate, UntrustedWarning
@@ -67,7 +67,7 @@ __all__ = [
 # Where the names are defined. They are loaded when they are used: the command line can answer, and hear Ctrl-C,
 # before NumPy is loaded.
 _HOMES = {
-    "BootstrapResult": "applications.bootstrap",
+    "BootstrapResult": "applications.two_sample.bootstrap",
     "Bounds": "applications.bounds",
     "Comparison": "applications.compare.compare",
     "Coupling": "couplings.coupling",
@@ -81,7 +81,7 @@ _HOMES = {
     "TwoSampleResult": "applications.two_sample.testing",
     "UntrustedWarning": "estimates.result",
     "barycenter": "applications.descent.barycenter",
-    "bootstrap": "applications.bootstrap",
+    "bootstrap": "applications.two_sample.bootstrap",
     "compare": "applications.compare.compare",
     "explain": "applications.explain.explain",
     "flow": "applications.descent.flow",

@@ -15,7 +15,7 @@ from helpers import assert_rounded
 from nn.plain import COUNT, DIM, LOSSES, SEED, assert_same_step, both, drawn, plain
 
 import orthoslice as osl
-from orthoslice.applications.distances import estimate_distance
+from orthoslice.estimates.entry import estimate_distance
 
 torch = pytest.importorskip("torch")
 nn = osl.nn

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.applications.distances import Options, estimate_distance
 from orthoslice.applications.match.match import match, match_bytes
 from orthoslice.backend.arrays import RNG, resolve_rng, to_numpy
 from orthoslice.backend.markup import card
@@ -26,6 +25,7 @@ from orthoslice.costs.scores import Exact, Sliced
 from orthoslice.couplings.coupling import Coupling, couple, induced_coupling
 from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.directions.layout import Layout
+from orthoslice.estimates.entry import Options, estimate_distance
 from orthoslice.estimates.result import Estimate
 
 _EPS = float(np.finfo(np.float64).eps)

@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
-from orthoslice.backend.arrays import RNG, Stream, is_traced, resolve_rng, to_numpy
+from orthoslice.backend.arrays import RNG, Stream, Table, is_traced, resolve_rng, to_numpy
 from orthoslice.backend.memory import check_room, share_memory
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import ordered_map

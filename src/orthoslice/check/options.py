@@ -7,7 +7,7 @@ import functools
 import math
 import numbers
 import re
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import NAMED, OWN, Given, Sampler
 from orthoslice.directions.base import DenseDirections, check_count, dense_rows
 from orthoslice.directions.layout import Run
-from orthoslice.estimates.control import NAMED_CONTROLS, Control
 
 # How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
 _UNIT_LENGTH = 1e-6
@@ -183,23 +182,6 @@ def check_direction(direction: Any, x: Cloud) -> Array:
     came_in = row.dtype
     row = as_floating("direction", row, common_dtype(x.points, row))
     return _check_unit_rows("direction", row[None, :], came_in)
-
-
-def check_control(control: Any) -> Control | Literal["auto"] | None:
-    """The control variate asked for, None for none, or "auto" if the library is to choose."""
-    if control is None:
-        return None
-    if isinstance(control, str):
-        if control == "auto":
-            return "auto"
-        if control in NAMED_CONTROLS:
-            return NAMED_CONTROLS[control]
-    elif isinstance(control, Control):
-        return control
-    raise ValueError(
-        f"`control` must be 'auto', None or a control variate: one of {sorted(NAMED_CONTROLS)}, or an "
-        f"`osl.control.Control` of your own; got {control!r}."
-    )
 
 
 def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.check.frames import listed
 from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.rows import check_disk

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.applications.compare.compare import Plan
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.cli.render import say
 from orthoslice.cli.sources import need
 from orthoslice.clouds.cloud import Cloud

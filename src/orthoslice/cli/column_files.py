@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.sources import FileError, Source, check_width, guarded, need, piece_rows, shown_name
 

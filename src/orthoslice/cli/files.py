@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.applications.scaling import fit_scaling
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.check.frames import listed, repeated, without
 from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
 from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_stream, open_tsv

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.cli.sources import (
     FileError,
     Source,

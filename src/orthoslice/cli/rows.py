@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.cli.sources import FileError
 
 # Room that is left on the disk when rows are put aside there.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-from orthoslice.applications.two_sample.labels import Table
+from orthoslice.backend.arrays import Table
 
 # A piece has at most _MOST_ITEMS numbers (32 MB) and takes at most 1 / _MEMORY_PART of the memory.
 _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import array_api_compat.numpy as compat_numpy
 import numpy as np
 
-from orthoslice.backend.arrays import Array, counts_as_numpy, to_numpy
-
-Table: TypeAlias = np.ndarray[Any, Any]
+from orthoslice.backend.arrays import Array, Table, counts_as_numpy, to_numpy
 
 # Coordinates that are read at a time: as many as a cache holds.
 _PIECE_ITEMS = 1 << 18

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, erf, library, namespace
+from orthoslice.backend.arrays import Array, Table, erf, library, namespace
 from orthoslice.clouds.cloud import Cloud, DistantCloud
 from orthoslice.directions.spheres import mean_power
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 # Coordinates that are widened and multiplied at a time: a cloud is never copied.
 _PIECE_ITEMS = 1 << 18

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType
+from orthoslice.backend.arrays import Array, DType, Table
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
 from orthoslice.clouds.ready import ReadyCloud
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 # Coordinates that are read, widened and moved at a time, as a cache holds them.
 _PIECE_ITEMS = 1 << 18

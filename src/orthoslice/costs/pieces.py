@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Operation
+from orthoslice.backend.arrays import Operation, Table
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.rough import Side
 from orthoslice.costs.lines import powered
 
 __all__ = ["Side", "mark_counts", "order_roughly", "piece_cost"]
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 
 order_roughly = Operation("order_roughly")

@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table
-from orthoslice.backend.arrays import Operation
+from orthoslice.backend.arrays import Operation, Table
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.couplings.coupling import powered_norm, rank_pairs

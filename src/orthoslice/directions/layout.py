@@ -6,11 +6,11 @@ import bisect
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Table: TypeAlias = np.ndarray[Any, Any]
+from orthoslice.backend.arrays import Table
 
 # Blocks up to which layouts keep tables of all their blocks.
 _MOST_KEPT = 1 << 12

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from orthoslice.backend.arrays import DType, Stream
@@ -10,7 +11,66 @@ from orthoslice.directions import Sampler
 from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.directions.layout import Layout
-from orthoslice.estimates.passes import cut_units
+
+# The fewest rows used for each row drawn in vain: drawing is a small part of the work.
+_WORTH_PADDING = 4
+
+
+class Task(NamedTuple):
+    """Rows `row .. row + n_rows` of `n_blocks` blocks of `block_rows` rows, of which `drawn_rows` are used."""
+
+    block: int
+    n_blocks: int
+    block_rows: int
+    drawn_rows: int
+    row: int
+    n_rows: int
+
+
+def cut_units(
+    layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True
+) -> Iterator[Task]:
+    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits.
+
+    A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.
+    """
+    sizes, changes, last_unit = layout.block_rows, layout.size_changes, layout.n_units
+    u = first_unit
+    while u < stop_unit:
+        block = u * layout.unit_blocks
+        size = int(sizes[block])
+        count = 1
+        if layout.unit_blocks == 1:
+            change = changes[bisect.bisect_right(changes, block)]
+            at_once = max(1, chunk // size)
+            count = min(at_once, stop_unit - u, change - u)
+            if extends and u + count == change < stop_unit and count < at_once:
+                unused = size - int(sizes[change])
+                # A shorter block is drawn whole with the others if few of its rows go unused.
+                count += 0 <= unused * _WORTH_PADDING <= count * size
+        rows = layout.rows_between(u, u + count)
+        stop = layout.n_blocks if u + count == last_unit else block + count * layout.unit_blocks
+        # Parts of a pass are of one size, or nearly: 32 + 32 rows, not 63 + 1.
+        part = -(-rows // -(-rows // chunk))
+        for row in range(0, rows, part):
+            yield Task(block, stop - block, size, rows, row, min(part, rows - row))
+        u += count
+
+
+def cut_share(tasks: Iterable[Task], first: int, stop: int) -> Iterator[Task]:
+    """The parts of consecutive tasks in rows `first .. stop`, counted over the rows of all tasks.
+
+    Examples
+    --------
+    >>> [(task.row, task.n_rows) for task in cut_share([Task(0, 1, 8, 8, 0, 4), Task(0, 1, 8, 8, 4, 4)], 3, 6)]
+    [(3, 1), (4, 2)]
+    """
+    place = 0
+    for task in tasks:
+        start, end = max(first, place), min(stop, place + task.n_rows)
+        if start < end:
+            yield task._replace(row=task.row + start - place, n_rows=end - start)
+        place += task.n_rows
 
 
 class Piece(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -149,6 +149,23 @@ def _quadratic(image: Array, theta: Array) -> Array:
 
 NAMED_CONTROLS: dict[str, Control] = {"gaussian": Gaussian()}
 """What the names accepted by ``control=`` stand for."""
+
+
+def check_control(control: Any) -> Control | Literal["auto"] | None:
+    """The control variate asked for, None for none, or "auto" if the library is to choose."""
+    if control is None:
+        return None
+    if isinstance(control, str):
+        if control == "auto":
+            return "auto"
+        if control in NAMED_CONTROLS:
+            return NAMED_CONTROLS[control]
+    elif isinstance(control, Control):
+        return control
+    raise ValueError(
+        f"`control` must be 'auto', None or a control variate: one of {sorted(NAMED_CONTROLS)}, or an "
+        f"`osl.control.Control` of your own; got {control!r}."
+    )
 
 
 class Corrected(NamedTuple):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from orthoslice.couplings.coupling import couples_ranks
 from orthoslice.directions import IID, Given, Sampler
 from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections, take_rows
 from orthoslice.directions.drawing import Blocks, draw_blocks
-from orthoslice.directions.layout import Layout
+from orthoslice.directions.walks import Task, cut_share, cut_units
 from orthoslice.estimates.request import Request
 
 # Larger pieces fall out of the processor's caches and are slower, not faster.
@@ -45,23 +44,9 @@ _HOST_BYTES = 16_000_000
 # Waking a thread takes about as long as working on this many projections.
 _WORTH_SHARING = 1 << 18
 
-# The fewest rows used for each row drawn in vain: drawing is a small part of the work.
-_WORTH_PADDING = 4
 
-
-Table: TypeAlias = tuple[Array, tuple[Array, ...]]
+Results: TypeAlias = tuple[Array, tuple[Array, ...]]
 """Scores `(slices, ...)`, or scores and controls `(slices, ..., 2)`; and the wanted gradients of their sum."""
-
-
-class Task(NamedTuple):
-    """Rows `row .. row + n_rows` of `n_blocks` blocks of `block_rows` rows, of which `drawn_rows` are used."""
-
-    block: int
-    n_blocks: int
-    block_rows: int
-    drawn_rows: int
-    row: int
-    n_rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +84,7 @@ class Passes:
             return Scored(table, totals)
         return Scored(table[..., 0], totals, table[..., 1])
 
-    def _run_eager(self, tasks: list[Task], chunk: int) -> Table:
+    def _run_eager(self, tasks: list[Task], chunk: int) -> Results:
         """Results in the order of the tasks; on NumPy arrays, threads work on several at once."""
         workers = min(self._share[0], len(tasks))
         parts: list[Array] = []
@@ -113,7 +98,7 @@ class Passes:
                 break
         return concat_rows(parts), totals
 
-    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Table]]:
+    def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Results]]:
         key, draw = None, None
         for task in tasks:
             # Tasks that share blocks follow each other: a block is drawn once.
@@ -122,12 +107,12 @@ class Passes:
             rows = slice(task.row, task.row + task.n_rows)
             yield functools.partial(self._score, task, draw._replace(rows=rows))
 
-    def run_task(self, task: Task) -> Table:
+    def run_task(self, task: Task) -> Results:
         """What :meth:`run` finds on the rows of one task."""
         draw = self._draw(task, task.block, task.n_rows)
         return self._score(task, draw._replace(rows=slice(task.row, task.row + task.n_rows)))
 
-    def _run_traced(self, tasks: list[Task], chunk: int) -> Table:
+    def _run_traced(self, tasks: list[Task], chunk: int) -> Results:
         """As :meth:`_run_eager`, by loops of the compiled program: tasks of one shape share one loop."""
         xp = namespace(self.x.points)
         shapes: dict[tuple[int, ...], list[int]] = {}
@@ -137,7 +122,7 @@ class Passes:
         totals: tuple[Array, ...] = ()
         for members in shapes.values():
 
-            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Table:
+            def step(block: Array, row: Array, task: Task = tasks[members[0]]) -> Results:
                 whole = task.n_rows == task.drawn_rows
                 rows = slice(0, task.n_rows) if whole else xp.arange(task.n_rows) + row[0]
                 return self._score(task, self._draw(task, block[0], chunk)._replace(rows=rows))
@@ -173,7 +158,7 @@ class Passes:
             chunk_rows=chunk,
         )
 
-    def _score(self, task: Task, draw: Draw) -> Table:
+    def _score(self, task: Task, draw: Draw) -> Results:
         request = self.request
         table, totals, _ = self._evaluate(draw)
         xp = namespace(table)
@@ -234,49 +219,3 @@ def draw_lines(blocks: Blocks, steady: bool) -> Directions:
     """Draw blocks of directions; if `steady`, such that the projection of a point depends on it alone."""
     drawn: Directions = draw_blocks(blocks)
     return SteadyDirections(drawn.theta) if steady and isinstance(drawn, DenseDirections) else drawn
-
-
-def cut_units(
-    layout: Layout, first_unit: int, stop_unit: int, chunk: int, extends: bool = True
-) -> Iterator[Task]:
-    """Cut units into passes of at most `chunk` rows, or of one row where not even that fits.
-
-    A pass has blocks of one size. If the sampler `extends` blocks, a shorter one may be cut from a whole one.
-    """
-    sizes, changes, last_unit = layout.block_rows, layout.size_changes, layout.n_units
-    u = first_unit
-    while u < stop_unit:
-        block = u * layout.unit_blocks
-        size = int(sizes[block])
-        count = 1
-        if layout.unit_blocks == 1:
-            change = changes[bisect.bisect_right(changes, block)]
-            at_once = max(1, chunk // size)
-            count = min(at_once, stop_unit - u, change - u)
-            if extends and u + count == change < stop_unit and count < at_once:
-                unused = size - int(sizes[change])
-                # A shorter block is drawn whole with the others if few of its rows go unused.
-                count += 0 <= unused * _WORTH_PADDING <= count * size
-        rows = layout.rows_between(u, u + count)
-        stop = layout.n_blocks if u + count == last_unit else block + count * layout.unit_blocks
-        # Parts of a pass are of one size, or nearly: 32 + 32 rows, not 63 + 1.
-        part = -(-rows // -(-rows // chunk))
-        for row in range(0, rows, part):
-            yield Task(block, stop - block, size, rows, row, min(part, rows - row))
-        u += count
-
-
-def cut_share(tasks: Iterable[Task], first: int, stop: int) -> Iterator[Task]:
-    """The parts of consecutive tasks in rows `first .. stop`, counted over the rows of all tasks.
-
-    Examples
-    --------
-    >>> [(task.row, task.n_rows) for task in cut_share([Task(0, 1, 8, 8, 0, 4), Task(0, 1, 8, 8, 4, 4)], 3, 6)]
-    [(3, 1), (4, 2)]
-    """
-    place = 0
-    for task in tasks:
-        start, end = max(first, place), min(stop, place + task.n_rows)
-        if start < end:
-            yield task._replace(row=task.row + start - place, n_rows=end - start)
-        place += task.n_rows

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import SAMPLES, Operation, Stream, add_totals, to_numpy
+from orthoslice.backend.arrays import SAMPLES, Operation, Stream, Table, add_totals, to_numpy
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.backend.threads import ordered_map
 from orthoslice.clouds.cloud import Cloud, shared_batch
@@ -27,8 +27,6 @@ from orthoslice.couplings.coupling import flat_rows
 from orthoslice.directions import Orthogonal
 from orthoslice.directions.base import DenseDirections, Directions
 from orthoslice.directions.drawing import Blocks, draw_blocks
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 # Potentials are averaged over clip(dim, _LEAST, _MOST) directions, twice: a basis averages their linear part
 # without error. With three quarters of a basis the standard error was off by a fifth; intervals covered 92%.

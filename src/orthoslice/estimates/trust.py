@@ -10,11 +10,11 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, library, to_numpy
+from orthoslice.backend.arrays import Array, Table, library, to_numpy
 from orthoslice.clouds.canonical import gather_points
 from orthoslice.clouds.cloud import Cloud, DistantCloud, shared_batch
 from orthoslice.clouds.conditioning import centred
@@ -27,8 +27,6 @@ from orthoslice.directions.base import DenseDirections
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
 from orthoslice.directions.layout import Layout
 from orthoslice.estimates.statistics import Statistics, interval_arms
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 RARE = (
     "clouds like these may cost much more, or less, on a few directions that were not drawn; "

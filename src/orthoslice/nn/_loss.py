@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from orthoslice.applications.distances import Options, estimate_distance, make_request
 from orthoslice.backend.arrays import STEPS, Stream, is_bridged, is_captured
 from orthoslice.backend.arrays.autodiff import wants_gradients
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
@@ -22,6 +21,7 @@ from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.scores import Score
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
+from orthoslice.estimates.entry import Options, estimate_distance, make_request
 from orthoslice.estimates.fused import whole_step
 from orthoslice.estimates.request import Request
 from orthoslice.nn._inputs import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, library
+from orthoslice.backend.arrays import DType, Table, library
 from orthoslice.check.frames import check_same_names, column_names, is_frame
 from orthoslice.check.inputs import (
     as_array,
@@ -22,7 +22,7 @@ from orthoslice.check.inputs import (
 )
 from orthoslice.clouds.cloud import Cloud, DistantCloud
 from orthoslice.clouds.conditioning import middle_if_far, range_of_rows
-from orthoslice.parallel.reading import Reading, Table, run_all, shape_only, weights_of
+from orthoslice.parallel.reading import Reading, run_all, shape_only, weights_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

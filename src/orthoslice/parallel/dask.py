@@ -36,7 +36,7 @@ import numpy as np
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.pairwise import pairwise
 from orthoslice.applications.two_sample.testing import two_sample_test
-from orthoslice.backend.arrays import NO_GRADIENTS, RNG, Stream, Wanted
+from orthoslice.backend.arrays import NO_GRADIENTS, RNG, Stream, Table, Wanted
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud, Seen
@@ -46,16 +46,17 @@ from orthoslice.costs.pieces import Side, piece_cost
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Score, Sliced
 from orthoslice.directions.drawing import Blocks
+from orthoslice.directions.walks import Task, cut_units
 from orthoslice.estimates.control import Gaussian
 from orthoslice.estimates.driver import look_by_look, make_estimate, stream_for, subject_of
-from orthoslice.estimates.passes import Passes, Task, cut_units
+from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.estimates.result import Estimate
 from orthoslice.estimates.trust import Subject
 from orthoslice.parallel.chunks import LazyCloud, common_origin
 from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, cluster_at_hand, exchange
 from orthoslice.parallel.ranges import DRAWN_POINTS, Units, draw_samples, range_costs, units_of, whole_costs
-from orthoslice.parallel.reading import Reading, Table, shape_only
+from orthoslice.parallel.reading import Reading, shape_only
 from orthoslice.parallel.row_ranges import RowRanges
 from orthoslice.parallel.visits import Summary, covariance, spread, visit_chunks
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.arrays import Table
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import ReadyCloud
@@ -18,7 +19,7 @@ from orthoslice.directions.base import Directions
 from orthoslice.directions.drawing import Blocks
 from orthoslice.estimates.passes import draw_lines
 from orthoslice.parallel.chunks import LazyCloud
-from orthoslice.parallel.reading import Reading, Table, compute, delayed_calls
+from orthoslice.parallel.reading import Reading, compute, delayed_calls
 
 COPIES = 4 / 3
 """How much more memory a direction takes here than by the kernels: what was sent lies beside what it makes."""

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import lexsort_rows
+from orthoslice.backend.arrays import Table, lexsort_rows
 from orthoslice.couplings.orders import stable_order
-from orthoslice.parallel.reading import Table
 
 # How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
 _FIRST_LOOK = 8

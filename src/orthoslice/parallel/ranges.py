@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS
+from orthoslice.backend.arrays import NO_GRADIENTS, Table
 from orthoslice.backend.kernels.rough import rough_bounds
 from orthoslice.clouds.masses import rounded_masses, total_mass
 from orthoslice.clouds.ready import ReadyCloud
@@ -39,7 +39,7 @@ from orthoslice.couplings.orders import stable_order
 from orthoslice.directions.base import Directions
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
-from orthoslice.parallel.reading import Reading, Table, shape_only, weights_of
+from orthoslice.parallel.reading import Reading, shape_only, weights_of
 from orthoslice.parallel.visits import visit_chunks
 
 # _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.

@@ -7,16 +7,14 @@ import itertools
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType
+from orthoslice.backend.arrays import DType, Table
 from orthoslice.check.frames import read_column, read_frame
 from orthoslice.check.inputs import as_array, as_floating
 from orthoslice.clouds.cloud import Cloud
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 
 class Reading(NamedTuple):

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, Stream
+from orthoslice.backend.arrays import NO_GRADIENTS, Stream, Table
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.canonical import roundings
 from orthoslice.clouds.masses import total_mass
@@ -37,13 +37,14 @@ from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.couplings.coupling import coupling_bytes
 from orthoslice.directions.base import SteadyDirections
 from orthoslice.directions.drawing import Blocks
-from orthoslice.estimates.passes import Passes, Task
+from orthoslice.directions.walks import Task
+from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order_on_line
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
-from orthoslice.parallel.reading import Reading, Table
+from orthoslice.parallel.reading import Reading
 
 # _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 4

@@ -17,7 +17,7 @@ from orthoslice.applications.two_sample.permutations import (
     ready_to_order,
     values_of,
 )
-from orthoslice.backend.arrays import DType, Stream
+from orthoslice.backend.arrays import DType, Stream, Table
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud
@@ -28,7 +28,7 @@ from orthoslice.directions.walks import Piece, sweep_blocks
 from orthoslice.estimates.underflow import is_high_power
 from orthoslice.parallel.chunks import LazyCloud, common_origin, pool_outline
 from orthoslice.parallel.exchange import Cluster, Known, Lines, cluster_at_hand, exchange
-from orthoslice.parallel.reading import Reading, Table, shape_only
+from orthoslice.parallel.reading import Reading, shape_only
 
 
 def lazy_unit_sums(

@@ -36,13 +36,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from orthoslice import nn
-from orthoslice.applications.distances import make_request
 from orthoslice.backend.arrays import is_readable, library, wants_gradients
 from orthoslice.backend.arrays.autodiff import is_forward_mode
 from orthoslice.check.inputs import as_array, as_floating, check_points, check_same_library, exact_dtype
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import unit_scale
 from orthoslice.estimates.driver import value_by
+from orthoslice.estimates.entry import make_request
 from orthoslice.estimates.result import root
 from orthoslice.estimates.underflow import is_high_power
 from orthoslice.nn._inputs import check_seed, refuse_transforms

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.arrays import Table
 from orthoslice.backend.threads import single_threaded_blas
-from orthoslice.parallel.reading import Reading, Table, run_all, weights_of
+from orthoslice.parallel.reading import Reading, run_all, weights_of
 
 if TYPE_CHECKING:
     from orthoslice.parallel.chunks import LazyCloud

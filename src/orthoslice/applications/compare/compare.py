@@ -15,9 +15,8 @@ from orthoslice.applications.distances import projected_wasserstein, sliced_wass
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.match.match import match, match_bytes
-from orthoslice.applications.two_sample.labels import Table
 from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
-from orthoslice.backend.arrays import RNG, resolve_rng
+from orthoslice.backend.arrays import RNG, Table, resolve_rng
 from orthoslice.check.frames import column_names, is_frame
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_memory, check_p

@@ -12,15 +12,13 @@ from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, sum_of
 from orthoslice.applications.two_sample.testing import TwoSampleResult
-from orthoslice.backend.arrays import detach, is_traced, namespace, to_numpy
+from orthoslice.backend.arrays import Table, detach, is_traced, namespace, to_numpy
 from orthoslice.check.options import check_direction, check_level
 from orthoslice.clouds.cloud import Cloud, detached, single_clouds
 from orthoslice.directions.base import DenseDirections, projection_dtype
 from orthoslice.directions.layout import Layout
 from orthoslice.estimates.result import Estimate, root
 from orthoslice.estimates.statistics import interval_arms, unit_means, unit_statistics, with_variance
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 UNIT = "units of the data"
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.applications.descent.step_size import Callback, Objective, descend
-from orthoslice.applications.distances import check_method
 from orthoslice.backend.arrays import (
     Array,
     device,
@@ -33,6 +32,7 @@ from orthoslice.clouds.cloud import Cloud, detached
 from orthoslice.clouds.conditioning import is_scaled_on_device, largest_coordinate, unit_scale
 from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import BlockSampler, check_count
+from orthoslice.estimates.entry import check_method
 from orthoslice.estimates.request import Request, plan_layout
 
 # Fresh directions of a step: _FRESH_BLOCKS whole blocks, for little noise in the momentum, but at least

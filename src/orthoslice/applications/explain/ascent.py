@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, Stream, normals
+from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, Stream, Table, normals
 from orthoslice.clouds.ready import ReadyCloud, with_masses
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.couplings.coupling import coupling_bytes
 from orthoslice.directions.base import DenseDirections
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 # Searches use at most _SEARCHED points of each cloud, from _STARTS starts; the best is refined on all points.
 _SEARCHED = 4096

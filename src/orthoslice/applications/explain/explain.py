@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.applications.explain.ascent import Found, Landscape, Table, line_scores, most_different
+from orthoslice.applications.explain.ascent import Found, Landscape, line_scores, most_different
 from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, Feature, MovedPoint
-from orthoslice.backend.arrays import RNG, Stream, resolve_rng
+from orthoslice.backend.arrays import RNG, Stream, Table, resolve_rng
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.threads import default_workers, ordered_map
 from orthoslice.check.frames import column_names, is_frame, listed, repeated

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orthoslice.applications.explain.ascent import Table
+from orthoslice.backend.arrays import Table
 from orthoslice.backend.markup import card, shown
 
 # How many of each are shown.

@@ -22,13 +22,12 @@ from orthoslice.applications.sketch.summary import (
     LARGEST,
     MOST_AT_ONCE,
     Bins,
-    Table,
     counted,
     joined,
     line_bounds,
     shape_of,
 )
-from orthoslice.backend.arrays import RNG, is_traced, library, resolve_rng
+from orthoslice.backend.arrays import RNG, Table, is_traced, library, resolve_rng
 from orthoslice.backend.arrays import Stream as Key
 from orthoslice.check.frames import check_same_names, column_names, listed
 from orthoslice.check.inputs import as_array, check_points, exact_floating, on_host

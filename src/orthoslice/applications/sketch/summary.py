@@ -26,13 +26,12 @@ which is part of the bounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.arrays import Table
 from orthoslice.costs.lines import powered, powered_slope
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 # A sum is kept in two words, `high * 2**_LOW_BITS + low`: the sum of 2^38 lower words fits 64 bits.
 _LOW_BITS = 24

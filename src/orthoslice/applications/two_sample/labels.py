@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Operation, Stream, namespace, threefry
+from orthoslice.backend.arrays import Array, Operation, Stream, Table, namespace, threefry
 from orthoslice.backend.kernels import LABELLINGS, numba_refusal, rows_refusal
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.couplings.coupling import powered_norm, rank_pairs
 from orthoslice.couplings.orders import stable_order
-
-Table: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

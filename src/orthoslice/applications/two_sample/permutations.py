@@ -11,14 +11,23 @@ import numpy as np
 
 from orthoslice.applications.two_sample.labels import (
     Exchange,
-    Table,
     kept_totals,
     label_block,
     line_totals,
     sort_with_units,
     space_totals,
 )
-from orthoslice.backend.arrays import LABELS, Array, Operation, Stream, concat_rows, device, namespace, to_numpy
+from orthoslice.backend.arrays import (
+    LABELS,
+    Array,
+    Operation,
+    Stream,
+    Table,
+    concat_rows,
+    device,
+    namespace,
+    to_numpy,
+)
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs

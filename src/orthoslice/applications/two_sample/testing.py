@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.applications.two_sample.labels import Table, check_groups
+from orthoslice.applications.two_sample.labels import check_groups
 from orthoslice.applications.two_sample.permutations import PermutationTest, labelled_distances
-from orthoslice.backend.arrays import RNG, Array, resolve_rng
+from orthoslice.backend.arrays import RNG, Array, Table, resolve_rng
 from orthoslice.backend.kernels.cuda import device_refusal, free_bytes
 from orthoslice.backend.markup import card
 from orthoslice.backend.memory import check_room

@@ -16,6 +16,9 @@ Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 DType: TypeAlias = Any
 
+Table: TypeAlias = np.ndarray[Any, Any]
+"""A NumPy array."""
+
 
 # Looked up a hundred times a call, and the answer depends on the type alone.
 _NAMESPACES: dict[type, Namespace] = {}

@@ -21,8 +21,8 @@ from orthoslice.applications.compare.pictures import (
     Rows,
     Rule,
     Span,
-    Table,
 )
+from orthoslice.backend.arrays import Table
 from orthoslice.backend.markup import cut, escaped
 
 # In units of the drawing, which is as wide as a phone: there it is shown at about this size, elsewhere larger.

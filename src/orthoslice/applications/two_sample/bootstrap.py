@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from orthoslice.applications.distances import sliced_wasserstein
-from orthoslice.applications.two_sample.labels import Table, half_exchange
+from orthoslice.applications.two_sample.labels import half_exchange
 from orthoslice.applications.two_sample.permutations import PermutationTest, labelled_values
-from orthoslice.backend.arrays import RNG, resolve_rng
+from orthoslice.backend.arrays import RNG, Table, resolve_rng
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.clouds.cloud import host_clouds

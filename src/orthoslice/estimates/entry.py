@@ -1,0 +1,165 @@
+"""From what the user gave to an estimate: checks, a request, and an answer that can be vouched for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from orthoslice.backend.arrays import RNG, float_info, is_readable, namespace, to_numpy
+from orthoslice.check.inputs import is_dask
+from orthoslice.check.options import (
+    check_directions,
+    check_memory,
+    check_n_directions,
+    check_p,
+    check_tolerance,
+    check_workers,
+)
+from orthoslice.clouds.cloud import Cloud, make_clouds
+from orthoslice.clouds.conditioning import (
+    is_scaled_on_device,
+    largest_coordinate,
+    unit_scale,
+    widened,
+)
+from orthoslice.costs.scores import COSTS, Score, Sliced
+from orthoslice.estimates.control import check_control
+from orthoslice.estimates.driver import estimate
+from orthoslice.estimates.request import Request, plan_control, plan_layout
+from orthoslice.estimates.result import Estimate
+from orthoslice.estimates.underflow import is_high_power
+
+METHODS: dict[str, Score] = {"sliced": Sliced(), "projected": COSTS["exact"]}
+
+
+def check_method(method: Any) -> Score:
+    """The score that `method` names."""
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
+    return METHODS[method]
+
+
+class Options(NamedTuple):
+    """What both distances take besides clouds and `p`, as the user gave it."""
+
+    directions: Any
+    n_directions: Any
+    rtol: Any
+    atol: Any
+    control: Any
+    rng: RNG
+    memory: Any
+    workers: Any
+    progress: bool
+
+
+def estimate_distance(
+    name: str,
+    score: Score,
+    clouds: tuple[Any, Any, Any, Any],
+    p: Any,
+    given: Options,
+    *,
+    vouched: bool = True,
+) -> Estimate:
+    """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
+    request, x, y = (_lazy_request if any(map(is_dask, clouds)) else check_request)(
+        name, score, clouds, p, given
+    )
+    answer = _estimate_scaled(request, x, y, given.rng)
+    return _vouched(request, answer, x, y, given.rng) if vouched else answer
+
+
+def check_request(
+    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+) -> tuple[Request, Cloud, Cloud]:
+    """The request and the clouds, checked, from the user's arguments."""
+    p = check_p(p)
+    x, y = make_clouds(*clouds)
+    return make_request(name, score, x, y, p, given), x, y
+
+
+def _lazy_request(
+    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+) -> tuple[Request, Cloud, Cloud]:
+    """As :func:`check_request`, if any of the clouds or weights is a Dask collection."""
+    from orthoslice.parallel.chunks import lazy_clouds
+
+    p = check_p(p)
+    x, y = lazy_clouds(("x", clouds[0], clouds[2]), ("y", clouds[1], clouds[3]))
+    return make_request(name, score, x, y, p, given), x, y
+
+
+def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: Options) -> Request:
+    """Check the options for these clouds, and settle how many directions there are."""
+    sampler = check_directions(given.directions, x)
+    count = check_n_directions(given.n_directions, sampler)
+    control = check_control(given.control)
+    rtol, atol = check_tolerance("rtol", given.rtol, x, y), check_tolerance("atol", given.atol, x, y)
+    adaptive = not (rtol is None and atol is None)
+    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
+    control = plan_control(control, x, y, p, score, sampler, layout)
+    return Request(
+        name=name,
+        score=score,
+        p=p,
+        sampler=sampler,
+        layout=layout,
+        memory=check_memory(given.memory),
+        workers=check_workers(given.workers),
+        rtol=rtol,
+        atol=atol,
+        progress=given.progress,
+        control=control,
+        fit=not is_scaled_on_device(x, y),
+    )
+
+
+def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+    x, y, scale = unit_scale(x, y, request.p)
+    if request.atol is not None:
+        request = replace(request, atol=request.atol / scale)
+    return estimate(request, x, y, rng, scale)
+
+
+# A distance below 2^-_DWARF_BITS times the largest coordinate has few correct digits in float32.
+_DWARF_BITS = 12
+
+
+def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+    """The answer, computed anew in a wider type where far points dwarf it, or an error where it underflows.
+
+    Checked only where the clouds were scaled or p is high; elsewhere the type holds both scales.
+    """
+    if not is_readable(answer._raw):
+        return answer
+    p, info = request.p, float_info(namespace(x.points), x.dtype)
+    if answer._scale == 1 and not is_high_power(p, info):
+        return answer
+    least = float(info.smallest_normal) / float(info.eps)
+    dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)
+    if _means(answer).min() >= max(least, 2.0 ** min(dwarf, 0.0)):
+        return answer
+    # A wider type holds both scales, if equal far points of x and y have equal projections (`steady`).
+    wide_x, wide_y = widened(x, y)
+    steady = replace(request, steady=True)
+    rng = rng if answer.seed is None else answer.seed
+    answer = _estimate_scaled(steady, wide_x, wide_y, rng)
+    # Error bars square scores: the square of the least score must not underflow.
+    least = 2.0**-480 if wide_x.dtype != x.dtype or info.bits == 64 else least
+    lost = _means(answer) < least
+    if lost.any():
+        # SW_1 does not underflow, and tells which clouds differ at all.
+        lengths = _estimate_scaled(replace(steady, p=1.0, score=Sliced()), wide_x, wide_y, rng)
+        if (lost & (_means(lengths) > 0)).any():
+            raise OverflowError(
+                f"`p` is too high for these clouds: beside their largest coordinate, "
+                f"{largest_coordinate(x, y):.3g}, their distance is so small that |x - y|^{p:g} underflows in "
+                f"{wide_x.dtype}. Pass a smaller `p`, or leave out points that are far from all others."
+            )
+    return answer if wide_x.dtype == x.dtype else replace(answer, _dtype=x.dtype)
+
+
+def _means(answer: Estimate) -> Any:
+    return to_numpy(answer._raw).mean(axis=0)
