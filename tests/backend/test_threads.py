@@ -147,7 +147,7 @@ import os, threading, warnings
 import numpy as np
 import orthoslice as osl
 from threadpoolctl import threadpool_info
-from orthoslice import threads
+from orthoslice.backend import threads
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(3000, 8)), rng.normal(size=(3000, 8))

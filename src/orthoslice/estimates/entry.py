@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from orthoslice.backend.arrays import RNG, float_info, is_readable, namespace, to_numpy
 from orthoslice.check.inputs import is_dask
 from orthoslice.check.options import (
@@ -64,9 +66,10 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
-    request, x, y = (_lazy_request if any(map(is_dask, clouds)) else check_request)(
-        name, score, clouds, p, given
-    )
+    # Most clouds are plain arrays without weights, of which no more has to be asked.
+    are_plain = type(clouds[0]) is type(clouds[1]) is np.ndarray and clouds[2] is clouds[3] is None
+    is_lazy = not are_plain and any(map(is_dask, clouds))
+    request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer
 

@@ -72,7 +72,11 @@ def is_traced(*arrays: Array) -> bool:
     if "jax" not in sys.modules:
         return False
     tracer: type = sys.modules["jax"].core.Tracer
-    return any(isinstance(a, tracer) for a in arrays)
+    # A loop: a generator would be entered once for every array, and this is asked several times a call.
+    for array in arrays:  # noqa: SIM110
+        if isinstance(array, tracer):
+            return True
+    return False
 
 
 def is_readable(array: Array) -> bool:

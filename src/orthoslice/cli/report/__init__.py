@@ -44,6 +44,7 @@ def write_report(
     Examples
     --------
     >>> import tempfile, numpy as np, orthoslice as osl
+    >>> from pathlib import Path
     >>> rng = np.random.default_rng(0)
     >>> found = osl.compare(rng.normal(size=(60, 2)), rng.normal(size=(50, 2)) + 1, n_permutations=99, rng=0)
     >>> with tempfile.TemporaryDirectory() as folder:
