@@ -12,7 +12,7 @@ from helpers import FULL
 from scipy.special import ndtr
 
 import orthoslice as osl
-from orthoslice.applications import bootstrap as resampling
+from orthoslice.applications.two_sample import bootstrap as resampling
 from orthoslice.applications.two_sample import labels, permutations
 from orthoslice.backend.arrays import LABELS, Stream
 
