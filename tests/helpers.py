@@ -41,7 +41,7 @@ def _strict() -> Backend:
 
 
 def _torch() -> Backend:
-    import torch
+    torch = pytest.importorskip("torch")
 
     torch.set_num_threads(1)
     return Backend("torch", torch.asarray, lambda a: a.detach().numpy(), True)
