@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,9 +20,26 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# Seconds that a caller gives the pool to begin a piece. Threads wake up in far less, and a caller that took the
+# piece at once would be one thread more than there are cores.
+_PATIENCE = 0.05
+
+
+class _Here(threading.local):
+    """Whether the current thread is one of the pool's."""
+
+    is_in_pool = False
+
+    def mark(self) -> None:
+        self.is_in_pool = True
+
+
+_here = _Here()
+
+
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(default_workers(), thread_name_prefix="orthoslice")
+    return ThreadPoolExecutor(default_workers(), "orthoslice", _here.mark)
 
 
 def ordered_map(work: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
@@ -55,11 +72,13 @@ def _submit(piece: Callable[[], T]) -> Future[T]:
 
 
 def _finish(piece: Callable[[], T], future: Future[T]) -> T:
-    """The piece's result. The caller does a piece that no thread has begun.
+    """The piece's result. The caller does a piece that no thread of the pool begins.
 
     All threads of the pool may wait for this caller: it may run in one of them, by way of a user's control or
-    sampler that calls the library.
+    sampler that calls the library, or in a thread that such a control has started.
     """
+    if not (future.running() or future.done()):
+        wait([future], 0 if _here.is_in_pool else _PATIENCE)
     return piece() if future.cancel() else future.result()
 
 
