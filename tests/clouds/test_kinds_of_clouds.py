@@ -179,6 +179,19 @@ def test_a_weighted_file_and_its_shuffle_are_equal(
             assert float(est.distance) <= 1e-9 * max(1.0, offset)
 
 
+def test_gradients_of_weighted_files_are_in_the_users_order(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Clouds that may be each other's shuffles are put in order; their gradients are put back."""
+    x, w, order = rng.normal(size=(30, 3)), weights(rng, 30), rng.permutation(30)
+    y = x[order]
+    y[np.argsort(y[:, 0])[15], 1:] += 1
+    given = {"x_weights": w, "y_weights": w[order], **OPTIONS}
+    value, gradient = osl.value_and_grad(x, y, **given)
+    found = osl.value_and_grad(file_of(tmp_path, "x", x), file_of(tmp_path, "y", y), **given)
+    assert np.abs(gradient).max() > 1e-3
+    np.testing.assert_allclose(found[0], value, rtol=1e-9)
+    np.testing.assert_allclose(found[1], gradient, atol=1e-12)
+
+
 @pytest.mark.parametrize("for_ties", [False, True])
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("mapped", ["x", "y", "xy"])
