@@ -61,7 +61,7 @@ class MappedPoints:
         return compat_numpy
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Table:
-        return self._rows(slice(None)).astype(self.dtype if dtype is None else dtype, copy=bool(copy))
+        return self.read(slice(None)).astype(self.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __getitem__(self, key: Any) -> Table:
         """Rows by a slice or by indices, as `points[rows]` of a single cloud or `points[..., rows, :]`."""
@@ -70,11 +70,11 @@ class MappedPoints:
         *lead, rows, columns = key
         if rows is Ellipsis or lead not in ([], [Ellipsis]) or (not lead and self.ndim != 2):
             raise IndexError(f"Points in a file give out rows, `points[..., rows, :]`; got {key!r}.")
-        return self._rows(rows)[..., columns]
+        return self.read(rows)[..., columns]
 
     def __rmatmul__(self, shares: Table) -> Table:
         """`shares (n,) @ points (n, dim)`, a few points at a time."""
-        return np.asarray(sum(shares[part] @ self._rows(part) for part in self.parts()))
+        return np.asarray(sum(shares[part] @ self.read(part) for part in self.parts()))
 
     def moved(self, origin: Table) -> MappedPoints:
         """The same points with another origin."""
@@ -96,7 +96,7 @@ class MappedPoints:
         """Projections `(slices, ..., n)` of the points in some floating type."""
         projected = None
         for part in self.parts():
-            found = directions.project(self._rows(part, dtype), rows)
+            found = directions.project(self.read(part, dtype), rows)
             if part == slice(0, self.shape[-2]):
                 return np.asarray(found)
             if projected is None:
@@ -120,7 +120,8 @@ class MappedPoints:
         rows = self.table.reshape(-1, self.shape[-1])[self.places(index) + first]
         return np.asarray(rows if self.origin is None else rows - self.origin)
 
-    def _rows(self, rows: Any, dtype: Any = None) -> Table:
+    def read(self, rows: Any, dtype: Any = None) -> Table:
+        """Some rows of the points, by a slice or by indices, in some floating type."""
         if self.order is None:
             found = self.table[..., rows, :]
         elif self.ndim == 2:

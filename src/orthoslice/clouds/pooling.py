@@ -13,10 +13,8 @@ from orthoslice.backend.arrays import Array, DType, Table
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
+from orthoslice.clouds.mapped import MappedPoints
 from orthoslice.clouds.ready import ReadyCloud
-
-# Coordinates that are read, widened and moved at a time, as a cache holds them.
-_PIECE_ITEMS = 1 << 18
 
 # A copy may take 1 / _COPIED_PART of the memory: one array is projected faster than several.
 _COPIED_PART = 4
@@ -29,10 +27,8 @@ class SpreadCloud(ReadyCloud):
     `points` only has their shape and type.
     """
 
-    parts: tuple[Table, ...] = ()
+    parts: tuple[MappedPoints, ...] = ()
     """`(n, dim)` each, of any floating type."""
-    origin: Table | None = None
-    """`(dim,)`, taken off the points when they are read."""
 
     @property
     def has_table(self) -> bool:
@@ -77,10 +73,14 @@ def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *,
     if copied or _COPIED_PART * size <= memory:
         whole = ReadyCloud(np.concatenate(parts, dtype=dtype))
         return Pool(centred(whole, whole)[0], scale, memory - size)
-    cloud = SpreadCloud(np.broadcast_to(np.zeros((), dtype=dtype), shape), parts=tuple(parts))
+    cloud = SpreadCloud(
+        np.broadcast_to(np.zeros((), dtype=dtype), shape), parts=tuple(map(MappedPoints, parts))
+    )
     lows, highs = zip(*map(range_of_rows, pieces_of(cloud)), strict=True)
     origin = middle_if_far(np.min(lows, axis=0), np.max(highs, axis=0))
-    return Pool(replace(cloud, origin=origin) if origin.any() else cloud, scale, memory)
+    if origin.any():
+        cloud = replace(cloud, parts=tuple(part.moved(origin) for part in cloud.parts))
+    return Pool(cloud, scale, memory)
 
 
 def pieces_of(cloud: Cloud) -> Iterator[Table]:
@@ -88,11 +88,9 @@ def pieces_of(cloud: Cloud) -> Iterator[Table]:
     if not isinstance(cloud, SpreadCloud):
         yield cloud.points
         return
-    step = max(1, _PIECE_ITEMS // cloud.dim)
     for part in cloud.parts:
-        for first in range(0, len(part), step):
-            piece = np.ascontiguousarray(part[first : first + step], dtype=cloud.dtype)
-            yield piece if cloud.origin is None else piece - cloud.origin
+        for rows in part.parts():
+            yield np.ascontiguousarray(part.read(rows, cloud.dtype))
 
 
 def are_all_equal(cloud: Cloud) -> bool:
