@@ -4,16 +4,24 @@ LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-full test-lowest examples lint clean
+.PHONY: demo test test-all test-full test-lowest examples lint clean
 
 demo: $(VENV)/core
 	@$(BIN)/orthoslice demo --words
 
-test: $(VENV)/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Every promise once.
+test: $(VENV)/dev
+	$(PYTEST) -m "not full"
+
+# Every test.
+test-all: $(VENV)/dev
+	$(PYTEST)
+
+# Every test, and the statistical ones with thousands of simulations.
 test-full: $(VENV)/dev
-	ORTHOSLICE_FULL_TESTS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	ORTHOSLICE_FULL_TESTS=1 $(PYTEST)
 
 # All commands, frames and couplings with the lowest versions of what they need.
 test-lowest: $(LOWEST)/installed
@@ -29,7 +37,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(LOWEST)
+	rm -rf $(VENV) $(LOWEST) tests/__pycache__/jax
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -48,5 +56,5 @@ $(LOWEST)/installed: pyproject.toml constraints-lowest.txt
 	@echo "Installing the lowest versions of what orthoslice needs into $(LOWEST) ..."
 	@$(PYTHON) -m venv $(LOWEST)
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-lowest.txt \
-		-e ".[jax,plot,data,dask,exact,cells]" array-api-strict hypothesis pytest scikit-learn
+		-e ".[jax,plot,data,excel,frames,dask,exact,cells]" array-api-strict hypothesis pytest scikit-learn
 	@touch $@

@@ -95,6 +95,6 @@ def _relative(got: Any, expected: Any) -> float:
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     if got.shape != expected.shape:
         return float("inf")
-    # Where nothing is expected, the error is what there is.
+    # Where 0 is expected, the error is absolute.
     error = float(np.linalg.norm(got - expected) / (np.linalg.norm(expected) or 1.0))
     return error if np.isfinite(error) else float("inf")

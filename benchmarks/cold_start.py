@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -55,6 +56,37 @@ PROGRAMS: dict[str, tuple[Contender | None, str]] = {
 }
 SMOKE_PROGRAMS = ("interpreter alone", "orthoslice")
 
+_TABLES = """
+import numpy as np
+rng = np.random.default_rng(0)
+x, y, a, b = (rng.normal(size=size) for size in ((1000, 10), (1000, 10), (300, 6), (300, 6)))
+import orthoslice as osl
+"""
+FIRST_CALLS = {
+    "sliced_wasserstein": "osl.sliced_wasserstein(x, y + 0.1, rng=0)",
+    "projected_wasserstein": "osl.projected_wasserstein(x, y + 0.1, rng=0)",
+    "two_sample_test": "osl.two_sample_test(x, y + 0.1, rng=0)",
+    "compare": "osl.compare(a, b + 0.2, rng=0)",
+}
+_AT_ONCE = "import sys\nfrom orthoslice.backend.kernels.paying import expecting\nwith expecting(sys.maxsize): "
+
+
+def measure_first_calls(repetitions: int) -> list[Row]:
+    """Seconds of processes that make one call: with an empty cache each time, and with all kernels compiled."""
+    rows = []
+    for name, call in FIRST_CALLS.items():
+        with tempfile.TemporaryDirectory() as kept:
+            _run(OURS, _TABLES + _AT_ONCE + call, kept)
+            for cache, folder in (("empty", None), ("filled", kept)):
+                runs = []
+                for _ in range(repetitions):
+                    with tempfile.TemporaryDirectory() as fresh:
+                        runs.append(_run(OURS, _TABLES + call, folder or fresh))
+                problem = next((why for _, why in runs if why), "")
+                row = _row(f"orthoslice, {name}, {cache} cache", [seconds for seconds, _ in runs], problem)
+                rows.append(row | {"problem": "first call", "directions": "drawn", "dtype": "float64"})
+    return rows
+
 
 def measure_cold_starts(repetitions: int, *, smoke: bool) -> list[Row]:
     """Seconds from start to end of processes, in turn. A first round fills the caches and is not counted."""
@@ -70,7 +102,8 @@ def measure_cold_starts(repetitions: int, *, smoke: bool) -> list[Row]:
                 notes[name] = problem
             elif turn > 0:
                 times[name].append(seconds)
-    return [_row(name, times[name], notes.get(name, "")) for name in names]
+    rows = [_row(name, times[name], notes.get(name, "")) for name in names]
+    return rows if smoke else rows + measure_first_calls(repetitions)
 
 
 def expected_value() -> float:
@@ -81,13 +114,14 @@ def expected_value() -> float:
     return float(((np.sort(theta @ x.T) - np.sort(theta @ y.T)) ** 2).mean())
 
 
-def _run(contender: Contender | None, program: str) -> tuple[float, str]:
-    """Seconds, and what is wrong, if anything is."""
+def _run(contender: Contender | None, program: str, cache: str | None = None) -> tuple[float, str]:
+    """Seconds, and what is wrong, if anything is; `cache` is a directory of compiled kernels."""
+    own = {} if cache is None else {"ORTHOSLICE_CACHE_DIR": cache, "ORTHOSLICE_QUIET": "1"}
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
-        env=environment(contender or OURS, None),
+        env=environment(contender or OURS, None) | own,
         capture_output=True,
         text=True,
         check=False,

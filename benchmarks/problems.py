@@ -75,7 +75,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Schedule:
     """How often calls are repeated, and how long a slow peer may take."""
 
     rounds: int = 4
@@ -96,7 +96,7 @@ class Plan:
     """Whether our compiled code is put on disk before memory is measured."""
 
 
-SMOKE_PLAN = Plan(rounds=1, turn_s=0.01, turn_calls=2, cold_starts=1, fill_caches=False)
+SMOKE_SCHEDULE = Schedule(rounds=1, turn_s=0.01, turn_calls=2, cold_starts=1, fill_caches=False)
 
 OURS = Contender(library="orthoslice")
 POT = Contender(library="pot")

@@ -14,7 +14,7 @@ from benchmarks.agreement import Verdict, judge
 from benchmarks.data import TIED, equal_points
 from benchmarks.libraries import Job
 from benchmarks.machine import n_cores, other_path_environment
-from benchmarks.problems import Contender, Plan, Problem, make_data
+from benchmarks.problems import Contender, Problem, Schedule, make_data
 from benchmarks.processes import Pool, Refusal, Worker, process_key, sorts_with_numpy
 
 Row: TypeAlias = dict[str, Any]
@@ -57,18 +57,18 @@ class Entry:
         self.done = True
 
 
-def run(problems: Iterable[Problem], plan: Plan, pool: Pool, say: Callable[[str], None]) -> list[Row]:
+def run(problems: Iterable[Problem], schedule: Schedule, pool: Pool, say: Callable[[str], None]) -> list[Row]:
     """Rows of all problems, in order."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         for problem in problems:
-            entries = measure(problem, plan, pool, Path(name))
+            entries = measure(problem, schedule, pool, Path(name))
             rows += [entry.row for entry in entries]
             say(f"{problem.group}: {problem.name}: {'; '.join(map(_summary, entries))}")
     return rows
 
 
-def measure(problem: Problem, plan: Plan, pool: Pool, folder: Path) -> list[Entry]:
+def measure(problem: Problem, schedule: Schedule, pool: Pool, folder: Path) -> list[Entry]:
     """Solve one problem with all its contenders."""
     contenders = resolve(problem.contenders, pool)
     questions = {
@@ -78,15 +78,15 @@ def measure(problem: Problem, plan: Plan, pool: Pool, folder: Path) -> list[Entr
     entries = [Entry(c, empty_row(problem, c), questions[c.data]) for c in contenders]
     if problem.memory:
         for entry in entries:
-            _measure_memory(entry, problem, plan, pool, folder)
+            _measure_memory(entry, problem, schedule, pool, folder)
         return entries
     for entry in entries:
-        _first(entry, problem, plan, pool, folder)
-    for turn in range(plan.rounds):
-        # Every other round goes backwards, so that no one always follows the same neighbour.
+        _first(entry, problem, schedule, pool, folder)
+    for turn in range(schedule.rounds):
+        # Every other round goes backwards, so that no entry always follows the same neighbour.
         for entry in entries if turn % 2 == 0 else reversed(entries):
             if not entry.done:
-                _turn(entry, plan)
+                _turn(entry, schedule)
     for entry in entries:
         _finish(entry, pool, problem.threads)
     return entries
@@ -164,7 +164,7 @@ def _answer(
     return reply, answer
 
 
-def _first(entry: Entry, problem: Problem, plan: Plan, pool: Pool, folder: Path) -> None:
+def _first(entry: Entry, problem: Problem, schedule: Schedule, pool: Pool, folder: Path) -> None:
     try:
         entry.worker = pool.worker(entry.contender, problem.threads)
         reply, answer = _answer(entry.worker, job(problem, entry.contender), folder, entry.question.file)
@@ -175,7 +175,7 @@ def _first(entry: Entry, problem: Problem, plan: Plan, pool: Pool, folder: Path)
     _record(entry, answer)
     # Ours may have compiled: what counts is how long the next call takes.
     is_ours = entry.contender.library == "orthoslice"
-    if not entry.done and reply["seconds"] > plan.once_over_s and not is_ours:
+    if not entry.done and reply["seconds"] > schedule.once_over_s and not is_ours:
         entry.times.append(reply["seconds"])
         entry.n_calls = 1
         entry.row["note"] = _join(entry.row["note"], "slow: the call that was checked is the one timed")
@@ -195,11 +195,11 @@ def _record(entry: Entry, answer: dict[str, Any]) -> None:
         entry.leave("wrong", f"{verdict.text}; not timed")
 
 
-def _turn(entry: Entry, plan: Plan) -> None:
+def _turn(entry: Entry, schedule: Schedule) -> None:
     assert entry.worker is not None
     try:
-        operation = "batch" if plan.batched else "turn"
-        reply = entry.worker.ask(operation, seconds=plan.turn_s, calls=plan.turn_calls)
+        operation = "batch" if schedule.batched else "turn"
+        reply = entry.worker.ask(operation, seconds=schedule.turn_s, calls=schedule.turn_calls)
     except Refusal as refusal:
         entry.leave(*_status(refusal))
         return
@@ -212,7 +212,7 @@ def _turn(entry: Entry, plan: Plan) -> None:
     if not again.may_be_timed:
         entry.leave("wrong", f"{again.text} when repeated; not timed")
         entry.times.clear()
-    elif entry.n_calls >= plan.least_calls and entry.spent_s + entry.times[-1] > plan.budget_s:
+    elif entry.n_calls >= schedule.least_calls and entry.spent_s + entry.times[-1] > schedule.budget_s:
         entry.done = True
 
 
@@ -227,9 +227,9 @@ def _finish(entry: Entry, pool: Pool, threads: int | None) -> None:
         entry.worker.ask("drop")
 
 
-def _measure_memory(entry: Entry, problem: Problem, plan: Plan, pool: Pool, folder: Path) -> None:
+def _measure_memory(entry: Entry, problem: Problem, schedule: Schedule, pool: Pool, folder: Path) -> None:
     """In a process of its own. Ours runs twice, since the first may have to compile and fill its cache."""
-    for _ in range(2 if plan.fill_caches and entry.contender.library == "orthoslice" else 1):
+    for _ in range(2 if schedule.fill_caches and entry.contender.library == "orthoslice" else 1):
         try:
             worker = pool.fresh(entry.contender, problem.threads)
         except Refusal as refusal:

@@ -26,7 +26,7 @@ import orthoslice as osl
 from benchmarks.machine import describe_machine
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.check.options import check_memory
-from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
+from orthoslice.costs.pieces import RowInPieces, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.directions.base import steady_product
 
@@ -43,11 +43,11 @@ DISTANCES = {"SW": osl.sliced_wasserstein, "PW": osl.projected_wasserstein}
 
 @dataclass(frozen=True)
 class Case:
-    """Clouds of `n` points each, and who works on them."""
+    """Clouds of `n` points each, and what works on them."""
 
     n: int
     who: str
-    """``"memory"``: NumPy, all points at hand. ``"thread"``: Dask in a process. A number: as many processes."""
+    """``"memory"``: NumPy, all points in memory; ``"thread"``: Dask in a process; a number of processes."""
     memory: str = "256MB"
     """What a task may hold."""
     count: int = 32
@@ -241,7 +241,7 @@ def _warm_up() -> None:
     order_roughly(rows)
     sort_segments(rows, np.array([0, 2000, 4000]))
     # A part whose numbers are close to each other, and one whose are not.
-    for side in (Side([rows[0] + 2000], 1), Side([rows[0]], 1)):
+    for side in (RowInPieces([rows[0] + 2000], 1), RowInPieces([rows[0]], 1)):
         piece_cost(side, side, len(few), 2.0)
 
 
@@ -324,9 +324,9 @@ def lines(rows: list[Measured]) -> Iterator[str]:
     yield "# Scale: points out of core\n"
     yield (
         f"Sliced distance of two clouds of n points in {DIM} dimensions, float32, read from files. *memory*: "
-        "NumPy, all points in memory, one thread. *thread*: Dask in one process, one thread. Numbers: so many "
+        "NumPy, all points in memory, one thread. *thread*: Dask in one process, one thread. Numbers: "
         f"processes of `distributed` with one thread and {LIMIT / GB:g} GB each, on one machine. Task memory: "
-        "the argument `memory`. ns: processor time of those who do the work, for a point and direction. The "
+        "the argument `memory`. ns: processor time of the working processes, for a point and direction. The "
         "machine has two cores, which four processes share; load: how busy it was before.\n"
     )
     sliced, projected = ([row for row in rows if row.distance == name] for name in ("SW", "PW"))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from benchmarks.cold_start import measure_cold_starts
 from benchmarks.libraries import LABELS
 from benchmarks.machine import describe_machine, n_cores
-from benchmarks.problems import SMOKE_PLAN, Plan, full_problems, smoke_problems
+from benchmarks.problems import SMOKE_SCHEDULE, Schedule, full_problems, smoke_problems
 from benchmarks.processes import Pool
 from benchmarks.runner import Row, run
 
@@ -27,12 +27,12 @@ def run_suite(groups: Set[str], *, smoke: bool, say: Callable[[str], None]) -> O
     machine = describe_machine()
     if machine["load_before"] and machine["load_before"] > 0.5:
         say(f"The machine is busy (load {machine['load_before']}): these figures will be unsteady.")
-    plan = SMOKE_PLAN if smoke else Plan()
+    schedule = SMOKE_SCHEDULE if smoke else Schedule()
     problems = smoke_problems(n_cores()) if smoke else full_problems(n_cores())
     with Pool() as pool:
-        rows = run([p for p in problems if p.group in groups | {"control"}], plan, pool, say)
+        rows = run([p for p in problems if p.group in groups | {"control"}], schedule, pool, say)
     if "cold_start" in groups:
-        rows += measure_cold_starts(plan.cold_starts, smoke=smoke)
+        rows += measure_cold_starts(schedule.cold_starts, smoke=smoke)
     return Outcome(rows, describe_run(machine, pool, smoke=smoke), complaints(rows))
 
 

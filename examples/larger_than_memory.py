@@ -18,7 +18,7 @@ LAPTOP = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GB", "dashb
 
 
 def compare(n_points: int, rows: int) -> osl.Estimate:
-    """Estimate the distance of two clouds in chunks of so many rows."""
+    """Estimate the distance of two clouds in chunks of `rows` rows."""
     rng = da.random.default_rng(0)
     x = rng.normal(size=(n_points, 3), chunks=(rows, 3))
     y = 1.1 * rng.normal(size=(n_points, 3), chunks=(rows, 3))

@@ -16,6 +16,8 @@ NAMES = {
     "match_quality": "How near `osl.match` comes to the optimal coupling, and in what time",
     "flow_matching": "Flow matching with pairs by `osl.match`, at random, or the cheapest (extra `torch`)",
     "conjecture_pw": "The conjecture about PW: a counterexample, and how often it fails",
+    "two_sample_level": "How often the combined two-sample test, and tests of columns, raise a false alarm",
+    "planted_changes": "Thirty changes planted in tables: which methods find them, and how often they cry wolf",
     "power_two_sample": "How often two-sample tests notice a difference: SW, PW, MMD, energy, KS",
 }
 """Every experiment and what it shows."""

@@ -33,7 +33,7 @@ SMOKE_RESULTS = ROOT.parent / "build" / "smoke"
 IID_COLOUR, ORTHOGONAL_COLOUR, GREY = "#d55e00", "#0072b2", "#666666"
 
 Row: TypeAlias = dict[str, Any]
-ScoreName: TypeAlias = Literal["sliced", "projected"]
+Method: TypeAlias = Literal["sliced", "projected"]
 DirectionsName: TypeAlias = Literal["iid", "orthogonal"]
 
 STYLE: dict[Any, Any] = {
@@ -174,12 +174,13 @@ def save_figure(figure: Figure, stem: Path) -> None:
 
 
 def plane_errors(
-    x: ArrayLike, y: ArrayLike, p: int, score: ScoreName = "sliced", n_directions: int = 2
+    x: ArrayLike, y: ArrayLike, p: int, method: Method = "sliced", n_directions: int = 2
 ) -> tuple[float, float]:
     """Exact mean squared errors of the iid and of the orthogonal estimator in the plane."""
     names: tuple[DirectionsName, ...] = ("iid", "orthogonal")
     iid, orthogonal = (
-        estimator_mse_plane(x, y, p, score=score, directions=name, n_directions=n_directions) for name in names
+        estimator_mse_plane(x, y, p, method=method, directions=name, n_directions=n_directions)
+        for name in names
     )
     return iid, orthogonal
 

@@ -141,7 +141,7 @@ def _draw_points(axes: Axes) -> None:
 
 
 def _draw_scores(axes: Axes, row: Row) -> None:
-    score = angular_score(X, Y, 2, score="projected")
+    score = angular_score(X, Y, 2, method="projected")
     degrees = np.linspace(0, 180, 1441)
     angles = np.deg2rad(degrees)
     pair = (score(angles) + score(angles + np.pi / 2)) / 2

@@ -36,7 +36,7 @@ VARIABLE = "ORTHOSLICE_DATA"
 
 
 class MissingData(FileNotFoundError):
-    """A data set is not at hand; the message says where to get it and where to put it."""
+    """A data set was not found; the message says where to get it and where to put it."""
 
 
 class Labelled(NamedTuple):
@@ -165,7 +165,8 @@ def fetch(name: DataName) -> None:
     )
     if shutil.which(source.command[0]) is None:
         raise MissingData(
-            f"{source.title} is not at hand, and {source.command[0]} is not there to fetch it. {advice}"
+            f"{source.title} was not found, and {source.command[0]}, which fetches it, is not installed. "
+            f"{advice}"
         )
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(source.command, cwd=folder, capture_output=True, text=True)

@@ -35,7 +35,7 @@ class Config:
     n_many: int = 100_000
     dim_of_many: int = 3
     long_sweeps: int = 60
-    """Of the run that many points are compared with; W_2 of so many is out of reach."""
+    """Sweeps of the run that `n_many` points are compared with, since their W_2 would take too long."""
     n_repeats: int = 3
     seed: int = 2019
 

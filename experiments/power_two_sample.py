@@ -173,9 +173,9 @@ def pvalues(x: FloatArray, y: FloatArray, config: Config, seed: int) -> dict[str
     """The p-value of every method."""
     found = {}
     for name in OURS:
-        score = "sliced" if name.startswith("SW") else "projected"
+        method = "sliced" if name.startswith("SW") else "projected"
         options = {"n_permutations": config.n_permutations, "rng": seed}
-        found[name] = osl.two_sample_test(x, y, int(name[-1]), score=score, **options).pvalue
+        found[name] = osl.two_sample_test(x, y, int(name[-1]), method=method, **options).pvalue
     found |= kernel_pvalues(x, y, config.n_permutations, np.random.default_rng(seed))
     return found | {"KS, Bonferroni": min(1.0, x.shape[1] * min(map(ks_pvalue, x.T, y.T)))}
 

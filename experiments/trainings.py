@@ -37,7 +37,7 @@ class Training(Protocol):
     """One training under way, with everything that it needs to go on."""
 
     def advance(self, n_done: int) -> Row:
-        """Make one more unit after so many; returns its row, to which the job's key and seconds are added."""
+        """Make the unit after `n_done` units; returns its row, without the job's key and its seconds."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Place(NamedTuple):
     """A folder; None looks for it, and fetches it."""
 
     @classmethod
-    def at_hand(cls) -> Place:
+    def default(cls) -> Place:
         """A GPU, if there is one."""
         import torch
 
@@ -178,7 +178,7 @@ def one_thread() -> Iterator[None]:
 def train_all(jobs: Sequence[Job], folder: Path, *, n_jobs: int = 1, minutes: float | None = None) -> list[Job]:
     """Train every job that is not finished; returns those that are not when the minutes are over.
 
-    With `n_jobs` above 1 lanes are shared out among so many processes, each with one thread.
+    With `n_jobs` above 1 lanes are shared out among `n_jobs` processes of one thread each.
     """
     deadline = float("inf") if minutes is None else time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def trained(
     """
     with contextlib.ExitStack() as stack:
         if config.is_kept:
-            folder, place = WORK / name, Place.at_hand()
+            folder, place = WORK / name, Place.default()
         else:
             folder, place = Path(stack.enter_context(tempfile.TemporaryDirectory())), Place()
         claim_folder(folder, config, free)
@@ -334,7 +334,7 @@ def command(
     # argparse, since this also runs where little else is installed.
     parser = argparse.ArgumentParser(f"python -m experiments.{name}", description=doc)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the runs")
-    parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
+    parser.add_argument("--minutes", type=float, help="stop after this time; call again to go on")
     parser.add_argument("--folder", type=Path, help=f"rows and states; by default {name} in build/")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 and so on; by default a GPU if there is one")
     parser.add_argument(
@@ -349,7 +349,7 @@ def command(
         parser.error(f"`--jobs` must be at least 1; got {options.jobs}.")
     config = beyond if getattr(options, "beyond", False) else configs[options.smoke]
     folder = options.folder or WORK / (f"{name}_smoke" if options.smoke else name)
-    place = Place(options.device or Place.at_hand().device, options.data)
+    place = Place(options.device or Place.default().device, options.data)
     jobs = [job for job in list_jobs(config, place) if job.name.startswith(options.only)]
     claim_folder(folder, config, free)
     note_machine(folder, place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,35 +10,27 @@ import numpy as np
 import pytest
 from backend.kernels.cuda import cuda_on_host
 from helpers import BACKENDS, Backend, bridge_torch
-
-# Deterministic examples: a failure on one machine fails on the next.
 from hypothesis import settings
+from thinning import thin
 
+from orthoslice.backend.kernels import paying
 from orthoslice.backend.kernels.cuda import device_refusal
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
-settings.load_profile("default")
+# Tests see kernels from the first call on, whatever the cache holds: some compare calls to the last bit.
+paying.PLAIN_NUMBERS = 0
 
 # Each test process has one core: threads of torch would fight over it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def _import_triton_kernels() -> None:
-    """Where there is no GPU, have Triton interpret kernels: that is settled when they are imported."""
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
-        return
-    import torch
-
-    if torch.cuda.is_available():
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        # Not for longer: tests that do not ask for the interpreter shall go the way users go.
-        patch.setenv("TRITON_INTERPRET", "1")
-        for name in ("hadamard", "pairs", "random"):
-            importlib.import_module(f"orthoslice.backend.kernels.triton.{name}")
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("quick" if config.option.markexpr == "not full" else "full")
 
 
-_import_triton_kernels()
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark before pytest looks at marks."""
+    thin(items)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -48,34 +39,6 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     backend = BACKENDS[request.param]()
     bridge_torch(monkeypatch, backend.bridged)
     return backend
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where Triton kernels run: on a GPU, or interpreted in host memory."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        return "cuda"
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    _hasten_interpreter(monkeypatch)
-    return "cpu"
-
-
-def _hasten_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have exclusive ors, by which transforms swap numbers, reduced by NumPy, not number by number."""
-    from triton import language
-    from triton.runtime.interpreter import ReduceOps
-
-    one_by_one = ReduceOps.generic_reduce
-
-    def reduce(self: Any, operands: Any) -> Any:
-        if self.combine_fn != language.standard._xor_combine:
-            return one_by_one(self, operands)
-        total = np.bitwise_xor.reduce(operands[0].handle.data, axis=self.axis, keepdims=self.keep_dims)
-        return [self.to_tensor(total, operands[0].dtype)]
-
-    monkeypatch.setattr(ReduceOps, "generic_reduce", reduce)
 
 
 @pytest.fixture
@@ -91,6 +54,14 @@ def cuda_device(monkeypatch: pytest.MonkeyPatch) -> str:
         pytest.skip(reason)
     cuda_on_host.hook(monkeypatch)
     return "cpu"
+
+
+@pytest.fixture
+def kernel_device(cuda_device: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As `cuda_device`, where operations take tensors for their CUDA kernels that lie there."""
+    if cuda_device == "cpu":
+        cuda_on_host.take_host_tensors(monkeypatch)
+    return cuda_device
 
 
 @pytest.fixture

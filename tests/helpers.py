@@ -84,7 +84,7 @@ def weights(rng: np.random.Generator, n: int) -> np.ndarray:
     return w / w.sum()
 
 
-def both_rows(operation: Any, *arguments: Any, kernel: str = "triton") -> tuple[Any, Any]:
+def both_rows(operation: Any, *arguments: Any, kernel: str = "cuda") -> tuple[Any, Any]:
     """What a kernel and the plain reference answer, each to its own copy of the tensors."""
     answers = []
     for row in (kernel, "reference"):

@@ -11,7 +11,7 @@ from helpers import Backend
 from scipy import stats
 
 import orthoslice as osl
-from orthoslice.backend.arrays import Stream
+from orthoslice.backend.arrays import Key
 from orthoslice.directions import PointSet, Sampler
 
 # Kolmogorov-Smirnov tests reject at 1e-4, with fixed seeds.
@@ -80,8 +80,8 @@ class SamplerContract:
             points, slopes = rng.normal(size=(2, 6, dim)), rng.normal(size=(8, 2, 6))
             rows_of_block = self.sampler.block_rows(20, dim)
             blocks = np.arange(-(-20 // rows_of_block), dtype=np.int32)
-            stream = Stream.from_seed(0, points)
-            drawn = self.sampler.blocks(stream, blocks, rows_of_block, dim, points.dtype)
+            key = Key.from_seed(0, points)
+            drawn = self.sampler.blocks(key, blocks, rows_of_block, dim, points.dtype)
             rows = slice(3, 11)
             forth = (drawn.project(points, rows) * slopes).sum()
             back = (drawn.adjoint(slopes, rows) * points).sum()

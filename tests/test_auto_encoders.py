@@ -181,6 +181,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(list_jobs: Any, tmp_path: Path) ->
     assert all(torch.equal(a, b) for a, b in zip(*(state.values() for state in states), strict=True))
 
 
+@pytest.mark.full
 def test_processes_share_the_runs(tmp_path: Path) -> None:
     config = dataclasses.replace(fig5_hidden_codes.SMOKE, sweeps=(1,))
     jobs = code_config.list_jobs(config, Place())

@@ -22,6 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from experiments import NAMES, common, fig1_mse_map, fig2_mse_scatter, power_two_sample, table_2x2
 from experiments.__main__ import app
+from experiments.planted_changes import detectors
+from experiments.planted_changes import simulating as planting
+from experiments.planted_changes.changes import CHANGES
+from experiments.planted_changes.tables import TABLES
+from experiments.two_sample_level import simulating
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = {
@@ -65,12 +70,23 @@ COLUMNS = {
         *("kind", "p", "m", "value", "mse_iid", "mse_orthogonal", "n_data_sets", "n_worse", "share_worse"),
         *("low", "high", "median_ratio", "worst_ratio"),
     ],
+    "two_sample_level": [
+        *("table", "method", "n_simulations", "n_rejected", "share", "low", "high"),
+    ],
+    "planted_changes": [
+        *("table", "n_rows", "change", "method", "n_pairs", "n_found", "share", "low", "high"),
+    ],
     "power_two_sample": [
         *("problem", "effect", "method", "n_simulations", "n_rejected", "power", "low", "high"),
     ],
 }
 SUFFIXES = (".csv", ".json", ".png", ".svg")
 every_experiment = pytest.mark.parametrize("name", NAMES)
+# Trainings take longest, and have tests of their own.
+TRAININGS = {"fig3_swae", "swae_gradients", "fig4_trust_region", "fig6_generators"}
+every_small_run = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] * (name in TRAININGS)) for name in NAMES]
+)
 
 Outcomes = Callable[[str], common.Outcome]
 
@@ -100,7 +116,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return outcome
 
 
-@every_experiment
+@every_small_run
 def test_files(smoke: Outcomes, name: str) -> None:
     outcome = smoke(name)
     with (outcome.folder / f"{name}.csv").open(newline="") as file:
@@ -120,7 +136,7 @@ def test_files(smoke: Outcomes, name: str) -> None:
         assert not any(str(place).encode() + b"/" in content for content in files.values())
 
 
-@every_experiment
+@every_small_run
 def test_claims_hold_in_small(smoke: Outcomes, name: str) -> None:
     claims = smoke(name).claims
     assert claims
@@ -224,6 +240,92 @@ def test_kernel_tests_have_their_level_and_power() -> None:
     assert all(n <= 24 for n in hits.values())
     # Negative control: a clear difference is noticed.
     assert max(power_two_sample.kernel_pvalues(x, y + 3, 39, rng).values()) == 1 / 40
+
+
+def test_a_level_run_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(simulating.SMOKE, n_simulations=4, chunk=3, n_permutations=19)
+    done: list[simulating.Chunk] = []
+    simulate = simulating.simulate
+    monkeypatch.setattr(simulating, "simulate", lambda c, chunk: done.append(chunk) or simulate(c, chunk))
+    whole = simulating.count_rejections(config, tmp_path)
+    assert len(done) == 2 * len(simulating.TABLES)
+    assert simulating.count_rejections(config, tmp_path) == whole
+    assert len(done) == 2 * len(simulating.TABLES)
+    # More simulations keep the whole chunks, and only those.
+    simulating.count_rejections(dataclasses.replace(config, n_simulations=6), tmp_path)
+    assert [chunk[1:] for chunk in done[10:]] == [(3, 3)] * len(simulating.TABLES)
+
+
+def test_a_wrong_level_is_noticed(smoke: Outcomes) -> None:
+    rows = smoke("two_sample_level").rows
+    n = rows[0]["n_simulations"]
+    for wrong in (0.0, 0.3):
+        spoilt = [row | {"share": wrong, "n_rejected": wrong * n} for row in rows]
+        held = [claim.held for claim in module("two_sample_level").check(spoilt)]
+        assert held == ([False, False, True] if wrong else [n < 300, True, False])
+    # With many simulations one percent decides.
+    for share, holds in ((0.0601, False), (0.0599, True), (0.0401, True), (0.0399, False)):
+        many = [row | {"share": share, "n_simulations": 2000} for row in rows]
+        assert module("two_sample_level").check(many)[0].held == holds
+
+
+def test_planted_changes_are_thirty_and_change_something() -> None:
+    assert len(CHANGES) == len({(own.table, own.name) for own in CHANGES}) == 30
+    assert {own.table for own in CHANGES} == set(TABLES)
+    for case in (own for own in CHANGES if own.table != "many customers"):
+        x, y = planting.draw_pair(case, 1, 0)
+        again = planting.draw_pair(case, 1, 0)
+        assert all(np.array_equal(y[name], again[1][name], equal_nan=y[name].dtype.kind == "f") for name in y)
+        plain = planting.draw_pair(case._replace(apply=lambda rng, table: table), 1, 0)
+        assert list(x) == list(y)
+        assert all(len(x[name]) == len(y[name]) == TABLES[case.table].n_rows for name in x)
+        same = [np.array_equal(y[n], plain[1][n], equal_nan=y[n].dtype.kind == "f") for n in y]
+        assert not all(same), case
+
+
+def test_rules_of_others_are_as_documented() -> None:
+    rng = np.random.default_rng(0)
+    few, many = rng.standard_normal(500), rng.standard_normal(4000)
+    # Up to 1,000 rows a test, beyond a distance of a tenth of a standard deviation.
+    assert detectors.has_drifted(few, few + 0.3)
+    assert not detectors.has_drifted(few, few + 0.02)
+    assert detectors.has_drifted(many, many + 0.12)
+    assert not detectors.has_drifted(many, many + 0.08)
+    assert detectors.has_drifted(np.repeat(["a", "b"], 50), np.repeat(["a", "b"], [80, 20]))
+    assert not detectors.has_drifted(np.repeat(["a", "b"], 1000), np.repeat(["a", "b"], [1050, 950]))
+    assert detectors.column_pvalue(few, np.where(few > 1, np.nan, few)) < 0.05
+
+
+def test_tables_are_encoded_as_files_are(tmp_path: Path) -> None:
+    """What the command line decides of the same rows in files."""
+    pytest.importorskip("pyarrow")
+    from orthoslice.cli import app as command_line
+
+    (case,) = (own for own in CHANGES if own.name == "shares of a category")
+    pair = planting.draw_pair(case, 1, 0)
+    for name, table in zip("ab", pair, strict=True):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows([["" if v != v else v for v in row] for row in zip(*table.values(), strict=True)])
+    words = ["test", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--missing", "indicate", "--seed", "0"]
+    done = CliRunner().invoke(command_line, [*words, "--json", "--n-permutations", "59"])
+    decided = json.loads(done.stdout)["verdict"]["pvalue"]
+    encoded = detectors.encode(*pair)
+    assert detectors.our_pvalue(encoded, 59, 0) == pytest.approx(decided)
+
+
+def test_being_behind_is_noticed(smoke: Outcomes) -> None:
+    rows, check = smoke("planted_changes").rows, module("planted_changes").check
+    ours = [r for r in rows if r["method"] == detectors.OURS]
+
+    def spoilt(share: float, is_null: bool) -> list[common.Row]:
+        changed = {"share": share, "n_found": round(share * 30), "n_pairs": 30}
+        return [r | changed if r in ours and (r["change"] == planting.NOTHING) is is_null else r for r in rows]
+
+    assert [claim.held for claim in check(rows)] == [True, True, True]
+    assert [claim.held for claim in check(spoilt(0.0, False))] == [True, False, True]
+    assert [claim.held for claim in check(spoilt(0.6, True))] == [False, True, True]
 
 
 def test_simulated_errors_agree_with_exact_ones() -> None:

@@ -251,6 +251,7 @@ def test_an_implementation_of_an_operation(
     np.testing.assert_allclose(again, expected, rtol=1e-12)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -80,6 +80,7 @@ CALLS = {
 }
 
 
+@pytest.mark.thin
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the process's memory is read as on Linux")
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("memory", [2 * MB, 24 * MB])
@@ -94,7 +95,7 @@ WHOLE = {
     "match": (160, {"n_directions": 4, "n_sweeps": 3}),
     "wasserstein_bounds": (160, {"n_directions": 4}),
     "pairwise": (48, {"n_directions": 4, "method": "projected"}),
-    "two_sample_test": (112, {"n_directions": 4, "n_permutations": 3, "score": "projected"}),
+    "two_sample_test": (112, {"n_directions": 4, "n_permutations": 3, "method": "projected"}),
 }
 
 

@@ -51,8 +51,7 @@ def test_directions_are_all_counted(clouds):
     assert bars.counts.sum() == est.n_directions
     assert mark(picture, pictures.Rule).at == est.distance
     # A control variate changes scores, not how far apart clouds are along a direction.
-    assert osl.sliced_wasserstein(*clouds, rng=0).control is not None
-    controlled = pictures.picture_directions(osl.sliced_wasserstein(*clouds, rng=0))
+    controlled = pictures.picture_directions(osl.sliced_wasserstein(*clouds, control="gaussian", rng=0))
     np.testing.assert_allclose(mark(controlled, pictures.Bars).edges, bars.edges)
 
 
@@ -121,6 +120,14 @@ def test_null_counts_every_permutation(small):
     assert picture.x.low < test.statistic < picture.x.high
 
 
+def test_null_of_all_statistics_is_of_pvalues(small):
+    test = osl.two_sample_test(*small, method="auto", n_permutations=199, rng=0)
+    picture = pictures.picture_null(test)
+    assert picture.x.label == "smallest p-value"
+    assert mark(picture, pictures.Bars).counts.sum() == 199
+    assert mark(picture, pictures.Rule).at == test.statistic
+
+
 @pytest.mark.parametrize("control", [None, "gaussian"])
 def test_convergence_ends_at_the_estimate(clouds, control):
     est = osl.sliced_wasserstein(*clouds, rtol=1e-3, control=control, rng=0)
@@ -132,7 +139,7 @@ def test_convergence_ends_at_the_estimate(clouds, control):
 
 
 def test_convergence_passes_through_shorter_runs(clouds):
-    """What stands at so many directions is what a run with so many says."""
+    """At n directions the picture shows what a run with n directions reports."""
     est, shorter = (osl.sliced_wasserstein(*clouds, n_directions=n, control=None, rng=0) for n in (512, 256))
     picture = pictures.picture_convergence(est, level=0.9)
     line, band = mark(picture, pictures.Line), mark(picture, pictures.Band)

@@ -220,6 +220,7 @@ def estimate(name, x, y, p):
     return osl.projected_wasserstein(x, y, p, cost=name, **options)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("name", ["sliced", "exact", "pooled", "independent"])
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize(("xp", "dtype", "exponent"), EXTREMES)

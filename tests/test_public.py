@@ -117,7 +117,7 @@ def test_everything_public_has_a_docstring_of_its_own(name):
     thing = (CLASSES | FUNCTIONS)[name]
     doc = inspect.cleandoc(thing.__doc__ or "")
     assert len(doc.split("\n")[0]) > 20
-    assert not doc.startswith(f"{name}(")  # what dataclasses and named tuples write when nobody else does
+    assert not doc.startswith(f"{name}(")  # the docstring that dataclasses and named tuples get by default
     methods = [m for n, m in vars(thing).items() if inspect.isfunction(m) and not n.startswith("_")]
     for method in methods if isinstance(thing, type) else []:
         assert inspect.getdoc(method), f"{name}.{method.__name__}"
@@ -153,7 +153,7 @@ def test_import_is_light():
 
 
 def test_names_are_loaded_when_they_are_used():
-    """Before that not even NumPy is, so that the command line hears Ctrl-C from the first moment on."""
+    """Before that not even NumPy is loaded, so that the command line reacts to Ctrl-C from the start."""
     work = "import json, sys, orthoslice as osl, orthoslice.__main__; before = 'numpy' in sys.modules; "
     work += "osl.match; print(json.dumps([before, 'numpy' in sys.modules, 'match' in vars(osl)]))"
     assert run_fresh(work) == [False, True, True]

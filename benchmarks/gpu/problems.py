@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from benchmarks.data import KINDS
-from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Plan, Problem, Task
+from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Problem, Schedule, Task
 
-PLAN = Plan(
+SCHEDULE = Schedule(
     rounds=5,
     turn_s=0.03,
     turn_calls=400,
@@ -20,7 +20,7 @@ PLAN = Plan(
     fill_caches=False,
 )
 """Short turns keep the run to a few minutes. The first call compiles, so it is never the one timed."""
-SMOKE_PLAN = replace(PLAN, rounds=1, turn_s=0.002, turn_calls=2)
+SMOKE_SCHEDULE = replace(SCHEDULE, rounds=1, turn_s=0.002, turn_calls=2)
 
 LOSS = Contender(library="orthoslice", arrays="torch", form="loss")
 FUNCTION = replace(LOSS, form="function")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import GROUPS
-from benchmarks.gpu.problems import PLAN, SMOKE_PLAN, full_problems, smoke_problems
+from benchmarks.gpu.problems import SCHEDULE, SMOKE_SCHEDULE, full_problems, smoke_problems
 from benchmarks.gpu.session import DevicePool
 from benchmarks.machine import describe_machine
 from benchmarks.processes import Refusal
@@ -37,7 +37,7 @@ def run_suite(
 ) -> Outcome:
     """Run groups of problems, the negative control first; `keep` gets a group's rows after every problem."""
     device = "cpu" if smoke else "cuda"
-    plan = SMOKE_PLAN if smoke else PLAN
+    schedule = SMOKE_SCHEDULE if smoke else SCHEDULE
     problems = smoke_problems() if smoke else full_problems()
     machine = describe_machine() | {"gpu": "no GPU" if smoke else describe_gpu()}
     rows: list[Row] = []
@@ -50,7 +50,7 @@ def run_suite(
             part: list[Row] = []
             for problem in (p for p in problems if p.group == name):
                 try:
-                    part += run([problem], plan, pool, say)
+                    part += run([problem], schedule, pool, say)
                 except Refusal as refusal:
                     found.append(f"{name}: {problem.name}: there is no reference: {refusal}")
                     continue
@@ -67,11 +67,10 @@ def describe_gpu() -> str:
     known = torch.cuda.get_device_properties(0)
     parts = [known.name, f"{known.total_memory / 2**30:.0f} GiB", f"driver {_driver()}"]
     parts.append(f"CUDA {torch.version.cuda}")
-    for package in ("triton", "cuda-bindings"):
-        try:
-            parts.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            parts.append(f"no {package}")
+    try:
+        parts.append(f"cuda-bindings {importlib.metadata.version('cuda-bindings')}")
+    except importlib.metadata.PackageNotFoundError:
+        parts.append("no cuda-bindings")
     return ", ".join(parts)
 
 

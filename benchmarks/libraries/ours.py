@@ -77,7 +77,7 @@ def _project(job: Job, data: Data) -> Solver:
     index = np.arange(-(-count // rows), dtype=np.int32)
 
     def call(seed: int) -> Any:
-        stream, _ = resolve_rng(seed, x)
-        return sampler.blocks(stream, index, rows, dim, x.dtype).project(x, slice(0, count))
+        key, _ = resolve_rng(seed, x)
+        return sampler.blocks(key, index, rows, dim, x.dtype).project(x, slice(0, count))
 
     return Solver(call, read_projections)

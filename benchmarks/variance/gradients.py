@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.variance.measure import POWERS, SCORES, Effort, Row, key_of
 from benchmarks.variance.methods import DISTANCES, METHODS, Case, Method
-from benchmarks.variance.problems import NotAtHand, Problem
+from benchmarks.variance.problems import Problem, Unavailable
 
 FULL = Effort(seconds=3.0, least=12, most=64)
 SMOKE = Effort(seconds=0.05, least=4, most=6)
@@ -34,7 +34,7 @@ def measure_gradients(
     for problem in problems:
         try:
             clouds = problem.make(0)
-        except NotAtHand as error:
+        except Unavailable as error:
             say(f"gradients, {problem.title}: skipped, {error}")
             continue
         for score in SCORES:

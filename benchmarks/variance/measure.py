@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.variance.methods import METHODS, Case, Method
-from benchmarks.variance.problems import NotAtHand, Problem
+from benchmarks.variance.problems import Problem, Unavailable
 from orthoslice.exact import projected_plane, sliced_plane
 
 Row: TypeAlias = dict[str, Any]
@@ -27,7 +27,7 @@ _LARGEST_SWEEP = 1000
 
 
 class Effort(NamedTuple):
-    """How often a method is repeated: until it took so many seconds, but at least and at most so often."""
+    """How often a method is repeated: until it took `seconds`, but `least` to `most` times."""
 
     seconds: float
     least: int
@@ -70,7 +70,7 @@ def measure(
                             done.add(key_of(row))
                             keep(row)
                 say(problem.title + (", few methods" if brief else ""))
-            except NotAtHand as error:
+            except Unavailable as error:
                 say(f"{problem.title}: skipped, {error}")
 
 

@@ -31,7 +31,7 @@ _LARGEST_OPTIMIZED, _LARGEST_KERDOCK = 16, 256
 
 @dataclass(frozen=True)
 class Case:
-    """One quantity of one pair of clouds, from so many directions."""
+    """One quantity of one pair of clouds, from `n_directions` directions."""
 
     x: Array
     y: Array
@@ -147,4 +147,4 @@ METHODS: Sequence[Method] = (
         takes=lambda case: _sliced(case) and peers.harmonic_degree(case.n_directions, case.dim) > 0,
     ),
 )
-"""Everybody, in the order of the tables."""
+"""All methods, in the order of the tables."""

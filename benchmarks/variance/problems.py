@@ -22,7 +22,7 @@ SHOWN_SETS = 20
 """Data sets of the problems that targets are about."""
 
 
-class NotAtHand(Exception):
+class Unavailable(Exception):
     """Data that cannot be had here; the message says what to install or where to put it."""
 
 
@@ -92,7 +92,7 @@ def cells(seed: int) -> Clouds:
     try:
         scanpy = importlib.import_module("scanpy")
     except ModuleNotFoundError:
-        raise NotAtHand("single cells need scanpy: pip install scanpy") from None
+        raise Unavailable("single cells need scanpy: pip install scanpy") from None
     table = scanpy.datasets.pbmc68k_reduced()
     kinds = table.obs["bulk_labels"]
     names = kinds.value_counts().index[:2]
@@ -106,7 +106,7 @@ def mnist(seed: int, n: int = 1000) -> Clouds:
         data = importlib.import_module("experiments.data")
         found = data.load("mnist")
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise NotAtHand(f"MNIST is not at hand: {error}") from None
+        raise Unavailable(f"MNIST was not found: {error}") from None
     images = found.images.reshape(len(found.labels), -1) / 255.0
     x, y = (images[found.labels == label][:n].astype(np.float64) for label in (3, 8))
     return x, y

@@ -15,7 +15,7 @@ def main() -> int:
     # argparse, since this also runs where little else is installed.
     parser = argparse.ArgumentParser("python -m experiments.fig4_trust_region", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, one core each")
-    parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
+    parser.add_argument("--minutes", type=float, help="stop after this time; call again to go on")
     parser.add_argument("--folder", type=Path, help=f"rows and states; by default {WORK.name} in build/")
     parser.add_argument("--only-paper", action="store_true", help="leave out what goes beyond the paper")
     parser.add_argument("--smoke", action="store_true", help="the small runs, without MuJoCo")

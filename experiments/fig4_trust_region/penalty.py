@@ -68,7 +68,7 @@ class Penalty:
         self._thetas: Iterator[torch.Tensor] = iter(())
 
     def start(self, update: int, n_minibatches: int, state_dim: int, action_dim: int) -> None:
-        """Draw for an update of so many minibatches."""
+        """Draw the directions of an update of `n_minibatches` minibatches."""
         self._noise.manual_seed(self.seed * 1_000_003 + update)
         if self.method.distance == "kl":
             return

@@ -35,7 +35,7 @@ def run(config: Config) -> list[dict[str, Any]]:
 
     require("torch", "torch")
     if config.is_kept:
-        return _run_in(FOLDER, config, Place.at_hand())
+        return _run_in(FOLDER, config, Place.default())
     with tempfile.TemporaryDirectory() as folder:
         return _run_in(Path(folder), config, Place())
 

@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m experiments.flow_matching", description=__doc__)
     parser.add_argument("--pair", action="store_true", help="pair noise with data, which trainings need")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 and so on; by default a GPU if there is one")
-    parser.add_argument("--minutes", type=float, help="stop after so many, to be called again")
+    parser.add_argument("--minutes", type=float, help="stop after this time; call again to go on")
     parser.add_argument(
         "--folder", type=Path, help=f"pairs, rows and states; by default {FOLDER.name} in build/"
     )
@@ -28,7 +28,7 @@ def main() -> int:
     if options.pair:
         prepare(config, folder)
         return 0
-    place = Place(options.device) if options.device else Place.at_hand()
+    place = Place(options.device) if options.device else Place.default()
     is_finished = train(config, folder, place, minutes=options.minutes)
     print("Finished." if is_finished else "Not finished; call again to go on.", file=sys.stderr)
     return 0 if is_finished else 1

@@ -28,7 +28,7 @@ COLUMNS = (
 )
 """Rows are of four kinds.
 
-- ``measured``: distances to data after so many Euler steps, and how bent paths are;
+- ``measured``: distances to data after a number of Euler steps, and how bent paths are;
 - ``paired``: the mean squared distance of pairs, and the median of seconds that a pool took;
 - ``path``: a place of a path, drawn;
 - ``image``: pixels of a digit, row by row, a byte each, in base 64.

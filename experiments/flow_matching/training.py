@@ -89,7 +89,7 @@ class FlowTraining:
 
     @torch.no_grad()
     def paths(self, n_steps: int) -> Tensor:
-        """Where Euler's method leads in so many steps, from the start on: `(steps + 1, runs, n, dim)`."""
+        """Places of Euler's method after 0 to `n_steps` steps, `(steps + 1, runs, n, dim)`."""
         x = torch.as_tensor(
             np.stack([starts(self.problem, self.config, run.seed) for run in self.runs]), device=self.device
         )

@@ -32,8 +32,8 @@ __all__ = ["bounds", "convergence", "directions", "features", "null", "quantiles
 # Of Okabe and Ito: told apart by the colour-blind, and dark enough on white and light enough on black.
 _COLOURS = {"found": "#0072B2", "against": "#D55E00", "quiet": "#808080"}
 
-# The height of a row, and of a line of the key.
-_ROW_INCHES, _KEY_POINTS = 0.45, 17
+# The height of a row, and of a line of the legend.
+_ROW_INCHES, _LEGEND_POINTS = 0.45, 17
 
 _LONGEST_LABEL, _LONGEST_NAME, _LONGEST_TITLE, _TITLE_LINE = 60, 42, 200, 34
 
@@ -227,13 +227,13 @@ def _draw(picture: _pictures.Picture, ax: Axes | None) -> Axes:
         ax = _new_axes(picture)
     for mark in picture.marks:
         _draw_mark(ax, mark)
-    # The key stands between title and axes, where it hides nothing.
+    # The legend is between title and axes, where it covers no data.
     labels = ax.get_legend_handles_labels()[1]
     if labels:
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
     title = _plain(picture.title, _LONGEST_TITLE)
     title = textwrap.fill(title, _TITLE_LINE, max_lines=3, placeholder=" \u2026")
-    ax.set_title(title, loc="left", pad=8 + _KEY_POINTS * len(labels))
+    ax.set_title(title, loc="left", pad=8 + _LEGEND_POINTS * len(labels))
     ax.set_xlabel(_plain(picture.x.label))
     ax.set_xlim(picture.x.low, picture.x.high)
     ax.spines[["top", "right"]].set_visible(False)
@@ -268,7 +268,9 @@ def _draw_mark(ax: Axes, mark: _pictures.Mark) -> None:
         case _pictures.Bars():
             ax.stairs(mark.counts, mark.edges, fill=True, color=colour, alpha=0.75, label=label)
         case _pictures.Rows():
-            bars = ax.barh(mark.first + np.arange(len(mark.ends)), mark.lengths, height=0.6, color=colour)
+            height, aside = (0.6, 0.0) if mark.lane is None else (0.3, 0.3 * (mark.lane - 0.5))
+            places = mark.first + np.arange(len(mark.ends)) + aside
+            bars = ax.barh(places, mark.lengths, height=height, color=colour, label=label)
             ax.bar_label(bars, labels=list(mark.ends), padding=3)
         case _pictures.Span():
             ax.plot([mark.low, mark.high], [mark.row] * 2, "|-", color=colour, markersize=12, lw=2.5)

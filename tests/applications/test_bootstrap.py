@@ -14,7 +14,7 @@ from scipy.special import ndtr
 import orthoslice as osl
 from orthoslice.applications.two_sample import bootstrap as resampling
 from orthoslice.applications.two_sample import labels, permutations
-from orthoslice.backend.arrays import LABELS, Stream
+from orthoslice.backend.arrays import LABELS, Key
 
 DIM = 4
 N_REPEATED = 2000 if FULL else 200
@@ -63,9 +63,9 @@ def test_resamples_are_halves_of_both(p: float) -> None:
     x, y = gaussians(np.random.default_rng(0), 41, 30)
     options = {"directions": "iid", "n_directions": 5, "rng": 3}
     found = osl.bootstrap(x, y, p, n_resamples=70, **options)
-    stream = Stream.from_seed(3, np.zeros(1)).fold(0, LABELS)
+    key = Key.from_seed(3, np.zeros(1)).fold(0, LABELS)
     exchange = labels.half_exchange(41, 30)
-    table = np.concatenate([labels.unpacked(labels.label_block(stream, k, exchange)) for k in (0, 1)], axis=1)
+    table = np.concatenate([labels.unpacked(labels.label_block(key, k, exchange)) for k in (0, 1)], axis=1)
     for resample in (0, 1, 62, 63, 69):
         kept = table[:, resample + 1]
         assert (kept[:41].sum(), kept[41:].sum()) == (20, 15)

@@ -218,6 +218,7 @@ def test_slack_is_needed(monkeypatch):
     assert violations(140)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("p", [1, 2, 50])
 @pytest.mark.parametrize("n", [10, 10**5])
 def test_sums_in_sequence_are_allowed_for(n, p):

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import orthoslice as osl
-from orthoslice.applications.compare.compare import plan_comparison
+from orthoslice.applications.compare import moves
+from orthoslice.applications.compare.compare import prepare_comparison
 from orthoslice.applications.compare.words import number, tell
 from orthoslice.backend.stopping import stop_asked, stoppable
 
@@ -25,7 +26,7 @@ def test_parts_are_those_of_the_functions():
     assert found.projected.distance == osl.projected_wasserstein(X, Y, rng=7).distance
     bounds = osl.wasserstein_bounds(X, Y, rng=7)
     assert (found.bounds.lower, found.bounds.upper) == (bounds.lower, bounds.upper)
-    test = osl.two_sample_test(X, Y, rng=7)
+    test = osl.two_sample_test(X, Y, method="auto", rng=7)
     assert (found.test.statistic, found.test.pvalue) == (test.statistic, test.pvalue)
     assert found.explanation.features == osl.explain(X, Y, rng=7).features
     assert found.seed == 7
@@ -68,7 +69,7 @@ def test_large_tables_are_sampled_but_for_the_sliced_distance():
     assert len({row.tobytes() for row in found.sample_x} & rows) == 250
     assert "about 250 and 200 rows chosen at random" in repr(found)
     assert "chosen at random" not in repr(osl.compare(X, Y, rng=0))
-    # So many bytes hold no more rows of four columns.
+    # 64,000 bytes hold 17 rows of four columns.
     assert len(osl.compare(X, Y, memory=64_000, n_permutations=19, rng=0).sample_x) == 17
 
 
@@ -116,7 +117,7 @@ def test_names():
 
 @pytest.mark.parametrize(
     ("y", "answer"),
-    [(X[::-1], "No difference was found."), (Y, "Yes."), (X + 1e-3, "No difference was found.")],
+    [(X[::-1], "No: they are equal."), (Y, "Yes."), (X + 1e-3, "No difference was found.")],
 )
 def test_the_answer_follows_the_test(y, answer):
     found = osl.compare(X, y, rng=0)
@@ -131,12 +132,66 @@ def test_equal_tables():
     assert found.bounds.upper == 0
 
 
+def test_shuffles_are_many():
+    found = osl.compare(X, Y, rng=0, n_permutations=19)
+    assert len(found.shuffled_moves) == 20
+    assert found.shuffled_moves.min() < found.shuffled_move < found.shuffled_moves.max()
+    assert "in 20 shuffles)" in repr(found)
+    assert len(osl.compare(np.tile(X, (10, 1)), Y, rng=0, n_permutations=19).shuffled_moves) == 6
+
+
+def test_the_distance_is_exact_where_that_takes_seconds(monkeypatch):
+    x, y = np.random.default_rng(3).normal(size=(2, 60, 3))
+    found = osl.compare(x, y + 1, rng=0, n_permutations=19)
+    assert found.exact == osl.wasserstein(x, y + 1).distance
+    assert found.bounds.lower <= found.exact <= found.bounds.upper
+    assert found.bounds.lower < 0.99 * found.bounds.upper
+    assert f"have to move by {found.exact:.3g} on average." in repr(found)
+    assert "This is exact (the Wasserstein distance W_2" in repr(found)
+    # Shuffled rows are told by the same measure.
+    draw, pooled = np.random.default_rng(found.seed), np.concatenate([x, y + 1])
+    rows = draw.permutation(pooled)
+    assert found.shuffled_moves[0] == osl.wasserstein(rows[:60], rows[60:]).distance
+    # Beyond there are bounds, which the words tell.
+    monkeypatch.setattr(moves, "_EXACT_PAIRS", 60 * 60 - 1)
+    wide = osl.compare(x, y + 1, rng=0, n_permutations=19)
+    assert wide.exact is None
+    assert "Both ends are certain" in repr(wide)
+    assert wide.shuffled_moves[0] >= found.shuffled_moves[0]
+    # A column is sorted, however many rows there are.
+    assert osl.compare(x[:, :1], y[:, :1], rng=0, n_permutations=19).exact is not None
+
+
+def test_solvers_that_take_minutes_are_not_asked(monkeypatch):
+    x, y = np.random.default_rng(3).normal(size=(2, 20, 3))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert osl.compare(x, y, rng=0, n_permutations=19).exact is not None
+    assert osl.compare(x, y[:15], rng=0, n_permutations=19).exact is None
+
+
+def test_words_of_the_distance_agree_with_the_test():
+    """In 60 columns single rows lie far apart by themselves; a shift of all of them is sure all the same."""
+    x, y = (np.random.default_rng(k).normal(size=(200, 60)) for k in range(2))
+    found = osl.compare(x, y + 0.2, rng=0, n_permutations=99)
+    assert found.pvalue == 0.01
+    assert found.bounds.upper < 1.1 * found.shuffled_moves.max()
+    assert "hides small changes, but not from the test" in repr(found)
+    assert "hides small changes" not in repr(osl.compare(X, Y, rng=0, n_permutations=99))
+
+
+def test_a_few_rows_cannot_tell():
+    found = osl.compare(X[:3], X[:3] + 100, rng=0)
+    assert "It cannot be told." in repr(found)
+    assert "So few rows give no p-value below 0.1, whatever they hold." in repr(found)
+    assert "So few rows" not in repr(osl.compare(X[:8], X[:8] + 100, rng=0))
+
+
 def test_columns_that_do_not_show_are_not_named():
     """Unless none of them shows: of many columns each may have a small part."""
     one = tell(osl.compare(X * [1, 1, 1, 1e-6], Y * [1, 1, 1, 1e-6], rng=0))
     assert not any("x3" in line for section in one for line in section.lines)
     wide = np.random.default_rng(0).normal(size=(20, 300))
-    many = {question: lines for question, _, lines in tell(osl.compare(wide[:, :], wide + 1, rng=0))}
+    many = {question: lines for question, _, lines in tell(osl.compare(wide[:, :], wide + 3, rng=0))}
     assert sum("higher in y" in line for line in many["In which columns do they differ?"]) == 5
 
 
@@ -160,8 +215,8 @@ def test_numbers():
     ]
 
 
-def test_stopping_is_for_the_estimate_at_hand():
-    """Outside of the block nobody is asked to stop, and a thread hears of no signal."""
+def test_stopping_ends_with_its_block():
+    """After the block no estimate is asked to stop, and threads get no signal."""
     with stoppable() as stop:
         stop.asked = True
         assert stop_asked()
@@ -218,12 +273,12 @@ def test_gradients_are_of_all_directions():
 def test_wide_clouds_take_no_square_of_their_columns():
     """A matrix (dim, dim) would take 128 MB here, and so would 4,096 points."""
     x, y = np.random.default_rng(0).normal(size=(2, 4, 4000))
-    plan = plan_comparison(x, y, rng=0, memory="16MB", workers=1, n_directions=16)
-    found = {"sliced": plan.work_out("sliced")}
+    prepared = prepare_comparison(x, y, rng=0, memory="16MB", workers=1, n_directions=16)
+    found = {"sliced": prepared.work_out("sliced")}
     tracemalloc.start()
     try:
-        found["bounds"] = plan.work_out("bounds")
-        assert plan.finish(found).sliced.trusted in (True, False)
+        found["bounds"] = prepared.work_out("bounds")
+        assert prepared.finish(found).sliced.trusted in (True, False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import unit_rows, weights
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thinning import examples
 
 import orthoslice as osl
-from orthoslice.applications.descent import step_size as step_lengths
+from orthoslice.applications.descent import step_size
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.scores import Sliced
 from orthoslice.directions import Given
@@ -32,6 +33,7 @@ def ring(rng, n, dim=2):
 # --- value and gradient -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_value_and_grad_are_those_of_the_estimate(backend, rng, method, weighted):
@@ -90,7 +92,7 @@ def make_objective(clouds, shares, directions, count=None):
         control=None,
         fit=True,
     )
-    return step_lengths.Objective(request, clouds, shares, seed=0, fresh=False)
+    return step_size.Objective(request, clouds, shares, seed=0, fresh=False)
 
 
 def second_moment(objective, dim):
@@ -125,15 +127,15 @@ def problems(draw):
 
 def fall(objective, x, length=1.0):
     """By how much the objective falls in a step of this length, and by how much it must at least."""
-    value, target = objective.look(x, 0)
+    value, target = objective.evaluate(x, 0)
     moved = length * (target - x.points)
     mass = np.full(x.n, 1 / x.n) if x.weights is None else x.weights
     least = float(np.einsum("n,ni,ij,nj->", mass, moved, second_moment(objective, x.dim), moved))
-    after, _ = objective.look(Cloud(x.points + moved, x.weights), 0)
+    after, _ = objective.evaluate(Cloud(x.points + moved, x.weights), 0)
     return float(value) - float(after), least, float(value)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problems())
 def test_a_step_lowers_the_objective_by_its_own_length(problem):
     """The quadratic above it has its minimum at the end of the step: `x^T A x` of the move less than here."""
@@ -174,7 +176,7 @@ def test_the_objective_never_rises_on_fixed_directions(seed, directions):
 
 
 def test_the_objective_may_rise_on_fresh_directions(rng):
-    """So that the last test says something: it is not all the same what is drawn."""
+    """Negative control of the test above: on fresh directions a step can raise the objective."""
     found = osl.barycenter([ring(rng, 40, 3), rng.normal(size=(30, 3))], n_directions=6, rng=0)
     assert (np.diff(found.history) > 1e-3 * found.value).any()
 
@@ -324,7 +326,7 @@ def test_flows_reach_their_target(name, rng):
 def test_momentum_saves_steps(rng, monkeypatch):
     x, y = gallery("ring", rng)
     found = osl.flow(x, y, rng=0)
-    monkeypatch.setattr(step_lengths, "_MOMENTUM", 0.0)
+    monkeypatch.setattr(step_size, "_MOMENTUM", 0.0)
     plain = osl.flow(x, y, rng=0)
     assert found.n_steps < 0.7 * plain.n_steps
     assert found.value < 1.5 * plain.value
@@ -476,7 +478,7 @@ def test_bad_input_is_refused(call, kind, message):
 def test_values_that_could_not_be_checked_are_reported_when_read(rng):
     objective = make_objective([Cloud(X)], [1.0], osl.directions.Orthogonal(), 2)
     with pytest.raises(ValueError, match=r"must be finite.*came out as nan at step 0"):
-        step_lengths._look(objective, Cloud(X * np.nan), 0, 1.0)
+        step_size._evaluate(objective, Cloud(X * np.nan), 0, 1.0)
 
 
 def test_jit_is_refused(rng):

@@ -127,7 +127,7 @@ def test_units_are_constants_of_gradients(method, rng):
 
 @pytest.mark.parametrize("method", scaling.METHODS)
 def test_labels_are_ignored(method, rng):
-    """The level of a two-sample test stays exact: who is x and who is y does not change the pooled points."""
+    """The level of a two-sample test stays exact: exchanging x and y does not change the pooled points."""
     pool = np.concatenate(clouds(rng))
     deal = rng.permutation(len(pool))
     one = np.concatenate(osl.scaled([pool[:60], pool[60:]], method))

@@ -15,7 +15,7 @@ from scipy.stats import binom, binomtest
 
 import orthoslice as osl
 from orthoslice.applications.two_sample import labels, permutations
-from orthoslice.backend.arrays import LABELS, Stream
+from orthoslice.backend.arrays import LABELS, Key
 
 DISTANCES = {"sliced": osl.sliced_wasserstein, "projected": osl.projected_wasserstein}
 
@@ -25,24 +25,24 @@ def samples(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(40, 5)), rng.normal(size=(31, 5)) + 0.2
 
 
-@pytest.mark.parametrize("score", sorted(DISTANCES))
+@pytest.mark.parametrize("method", sorted(DISTANCES))
 @pytest.mark.parametrize("p", [1, 2, 2.5])
 @pytest.mark.parametrize("directions", ["auto", "iid", "hadamard", np.eye(5)[:3]], ids=lambda d: str(d)[:9])
-def test_statistic_is_the_distance(score: str, p: float, directions: Any, samples: Any) -> None:
+def test_statistic_is_the_distance(method: str, p: float, directions: Any, samples: Any) -> None:
     for scale, offset in ((1, 0), (1, 1e6), (1e150, 0)):
         x, y = (scale * cloud + offset for cloud in samples)
-        found = osl.two_sample_test(x, y, p, score=score, directions=directions, n_permutations=9, rng=3)
-        expected = DISTANCES[score](x, y, p, directions=directions, rng=3)
+        found = osl.two_sample_test(x, y, p, method=method, directions=directions, n_permutations=9, rng=3)
+        expected = DISTANCES[method](x, y, p, directions=directions, rng=3)
         np.testing.assert_allclose(found.statistic, expected.distance, rtol=1e-8 if offset else 1e-12)
         assert found.n_directions == expected.n_directions
         # The same number comes out of the labels as they are, again and again.
         assert isinstance(found.statistic, float)
 
 
-@pytest.mark.parametrize("score", sorted(DISTANCES))
+@pytest.mark.parametrize("method", sorted(DISTANCES))
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("design", ["free", "pairs", "clusters"])
-def test_null_distribution_is_that_of_permuted_labels(score: str, p: float, design: str, samples: Any) -> None:
+def test_null_distribution_is_that_of_permuted_labels(method: str, p: float, design: str, samples: Any) -> None:
     x, y = samples
     pooled = np.concatenate(samples)
     groups = {
@@ -50,14 +50,14 @@ def test_null_distribution_is_that_of_permuted_labels(score: str, p: float, desi
         "pairs": np.r_[np.arange(40) % 31, np.arange(31)],
         "clusters": np.r_[np.arange(40) // 7, 100 + np.arange(31) // 5],
     }[design]
-    found = osl.two_sample_test(x, y, p, score=score, groups=groups, n_permutations=70, rng=3)
+    found = osl.two_sample_test(x, y, p, method=method, groups=groups, n_permutations=70, rng=3)
     assert found.null_distribution.shape == (70,)
     exchange = labels.check_groups(groups, 40, 31)
-    stream = Stream.from_seed(3, np.zeros(1)).fold(0, LABELS)
-    table = np.concatenate([labels.unpacked(labels.label_block(stream, k, exchange)) for k in (0, 1)], axis=1)
+    key = Key.from_seed(3, np.zeros(1)).fold(0, LABELS)
+    table = np.concatenate([labels.unpacked(labels.label_block(key, k, exchange)) for k in (0, 1)], axis=1)
     for permutation in (0, 1, 62, 63, 69):
         in_x = table[exchange.unit, permutation + 1]
-        expected = DISTANCES[score](pooled[in_x], pooled[~in_x], p, rng=3).distance
+        expected = DISTANCES[method](pooled[in_x], pooled[~in_x], p, rng=3).distance
         np.testing.assert_allclose(found.null_distribution[permutation], expected, rtol=1e-12)
     if design == "pairs":
         assert all(in_x[groups == g].sum() == (groups[:40] == g).sum() for g in range(31))
@@ -120,7 +120,7 @@ def test_level(law: Callable[..., np.ndarray], n: int, m: int, dim: int) -> None
     assert hits >= FEWEST or law is discrete
 
 
-@pytest.mark.parametrize("options", [{"p": 2}, {"score": "projected", "p": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"p": 2}, {"method": "projected", "p": 2}], ids=str)
 def test_level_of_other_statistics(options: dict[str, Any]) -> None:
     assert FEWEST <= n_rejected(lambda rng: (normal(rng, 12, 3), normal(rng, 18, 3)), **options) <= MOST
 
@@ -162,7 +162,7 @@ def test_ties_count() -> None:
     constant = osl.two_sample_test(np.full((9, 3), 0.1), np.full((7, 3), 0.1), rng=0)
     assert constant.pvalue == 1
     points = np.random.default_rng(0).integers(0, 2, size=(40, 3)) * 0.1 + 1e5
-    same = osl.two_sample_test(points, points[::-1], score="projected", p=2, rng=0)
+    same = osl.two_sample_test(points, points[::-1], method="projected", p=2, rng=0)
     assert same.pvalue == 1
     # All labellings of a point against one are the same, or its mirror image.
     assert osl.two_sample_test([[0.0]], [[1.0]], rng=0).pvalue == 1
@@ -175,23 +175,23 @@ def test_rounding_makes_no_difference() -> None:
     assert found.pvalue == 1
 
 
-@pytest.mark.parametrize("score", sorted(DISTANCES))
-def test_rows_in_another_order(score: str, samples: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("method", sorted(DISTANCES))
+def test_rows_in_another_order(method: str, samples: Any, rng: np.random.Generator) -> None:
     x, y = (np.round(cloud) for cloud in samples)
     first, second = (
-        osl.two_sample_test(a, b, 2, score=score, rng=0, n_permutations=9)
+        osl.two_sample_test(a, b, 2, method=method, rng=0, n_permutations=9)
         for a, b in ((x, y), (rng.permutation(x), rng.permutation(y)))
     )
     np.testing.assert_allclose(first.statistic, second.statistic, rtol=1e-12)
 
 
-@pytest.mark.parametrize("score", sorted(DISTANCES))
-def test_memory_and_workers_change_only_rounding(score: str, samples: Any) -> None:
-    expected = osl.two_sample_test(*samples, score=score, rng=5, n_permutations=130)
+@pytest.mark.parametrize("method", sorted(DISTANCES))
+def test_memory_and_workers_change_only_rounding(method: str, samples: Any) -> None:
+    expected = osl.two_sample_test(*samples, method=method, rng=5, n_permutations=130)
     # In space all points have to be held.
-    least = 1 if score == "sliced" else sum(map(len, samples)) * (16 * samples[0].shape[1] + 112)
+    least = 1 if method == "sliced" else sum(map(len, samples)) * (16 * samples[0].shape[1] + 112)
     for options in ({"memory": least}, {"memory": 50_000}, {"workers": 1}, {"workers": 3, "memory": 200_000}):
-        found = osl.two_sample_test(*samples, score=score, rng=5, n_permutations=130, **options)
+        found = osl.two_sample_test(*samples, method=method, rng=5, n_permutations=130, **options)
         np.testing.assert_allclose(found.null_distribution, expected.null_distribution, rtol=1e-12)
         assert found.pvalue == expected.pvalue
 
@@ -220,7 +220,8 @@ def test_one_sort_serves_all_permutations(samples: Any, monkeypatch: pytest.Monk
         permutations, "sort_with_units", lambda table, unit: rows.append(table.shape) or sort(table, unit)
     )
     found = osl.two_sample_test(*samples, n_permutations=500, n_directions=13, rng=0)
-    assert sum(shape[0] for shape in rows) == 13
+    # Besides the directions the five axes.
+    assert sum(shape[0] for shape in rows) == 13 + 5
     assert {shape[1] for shape in rows} == {71}
     assert len(found.null_distribution) == found.n_permutations == 500
 
@@ -249,8 +250,8 @@ def test_monte_carlo_error(samples: Any) -> None:
 def test_power(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(60, 5)), rng.normal(size=(50, 5))
     for moved in (y + 1, y * 2, y - 10):
-        for score in DISTANCES:
-            assert osl.two_sample_test(x, moved, score=score, rng=0).pvalue == 0.001
+        for method in DISTANCES:
+            assert osl.two_sample_test(x, moved, method=method, rng=0).pvalue == 0.001
 
 
 def test_repr_reads_as_a_sentence(samples: Any) -> None:
@@ -286,7 +287,8 @@ def test_arrays_of_other_libraries(backend: Any, samples: Any) -> None:
         ),
         ({"y_weights": np.full(31, 1 / 31)}, "`y_weights` must be None"),
         ({"p": 0.5}, "`p` must be at least 1"),
-        ({"score": "max"}, "`score` must be 'sliced' or 'projected'; got 'max'"),
+        ({"method": "all"}, "`method` must be 'sliced', 'projected' or 'auto'; got 'all'"),
+        ({"method": "auto", "p": 2}, "`p` must be left out with method='auto'.*; got p=2"),
         ({"n_permutations": 0}, "`n_permutations` must be at least 1; got 0"),
         ({"directions": "best"}, "`directions` must be one of"),
         (

@@ -197,7 +197,7 @@ print(status, before)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("here", ["in a piece of work", "holding the lock"])
 def test_a_fork_during_another_threads_call(here: str) -> None:
-    """The child has as many BLAS threads as before the call, and no lock that nobody will release."""
+    """The child has as many BLAS threads as before the call, and no lock that stays locked."""
     done = subprocess.run(
         [sys.executable, "-c", FORK_DURING_A_CALL.replace("{here}", repr(here))],
         capture_output=True,
@@ -378,6 +378,7 @@ def run_kernels(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("damage", ["emptied", "cut short", "one bit"])
 def test_a_damaged_cache_is_made_anew(

@@ -229,6 +229,7 @@ def rough_types():
     ]
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("call", EVERY)
 @pytest.mark.parametrize(("asarray", "dtype"), rough_types())
 def test_rows_of_unit_length_in_a_narrower_type(call, asarray, dtype):
@@ -267,6 +268,7 @@ def test_rows_of_unit_length_are_taken_as_they_are():
     assert np.array_equal(sliced(directions=rows).directions.theta, rows)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("call", EVERY)
 @pytest.mark.parametrize(("asarray", "dtype"), rough_types())
 def test_weights_that_sum_to_1_in_a_narrower_type(call, asarray, dtype):
@@ -373,6 +375,7 @@ TRACED = {
 }
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("call", [*ESTIMATES, coupling])
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("case", TRACED)

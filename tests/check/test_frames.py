@@ -41,6 +41,7 @@ def make(request):
     return MAKERS[request.param]
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("call", CALLS)
 def test_columns_are_matched_by_name(make, call):
     """In the order of `x`; a frame against an array goes by position, which is another answer here."""

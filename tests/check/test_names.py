@@ -15,9 +15,27 @@ OTHER = {"n_projections": "n_directions", "projections": "directions", "seed": "
 OTHER["b"] = "y_weights"
 
 
+def test_distances_are_chosen_by_method_alone():
+    """Every function that can choose SW or PW takes `method=`, and says so when asked for a `score=`."""
+    calls = {
+        "two_sample_test": lambda **o: osl.two_sample_test(X, X + 1, n_permutations=3, n_directions=2, **o),
+        "pairwise": lambda **o: osl.pairwise([X, X + 1], n_directions=2, **o),
+        "barycenter": lambda **o: osl.barycenter([X, X + 1], n_steps=1, **o),
+        "flow": lambda **o: osl.flow(X, X + 1, n_steps=1, **o),
+        "value_and_grad": lambda **o: osl.value_and_grad(X, X + 1, n_directions=2, **o),
+        "angular_score": lambda **o: osl.exact.angular_score(X, X + 1, 2, **o),
+        "estimator_mse_plane": lambda **o: osl.exact.estimator_mse_plane(X, X + 1, 2, n_directions=2, **o),
+        "Auto.choose": lambda **o: osl.directions.Auto().choose(3, **o),
+    }
+    for name, call in calls.items():
+        call(method="projected")
+        with pytest.raises(TypeError, match=f"`{name}` takes `method=`; got `score=`"):
+            call(score="projected")
+
+
 @pytest.mark.parametrize("theirs", OTHER)
 def test_other_names_are_answered_with_ours(theirs):
-    """Every public function that has the option says what it is called; the others do not speak of it."""
+    """Every public function that has the option says our name of it; the others do not."""
     functions = [f for name in osl.__all__ if inspect.isfunction(f := getattr(osl, name))]
     able = [f for f in functions if OTHER[theirs] in inspect.signature(f).parameters]
     assert osl.sliced_wasserstein in able

@@ -118,12 +118,12 @@ def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name
 
 LIMIT = """
 import resource
-import orthoslice.cli.plans as plans, orthoslice.cli.report as reporting
-real = plans.replacing
+import orthoslice.cli.row_pairs as row_pairs, orthoslice.cli.report as reporting
+real = row_pairs.replacing
 def limited(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     return real(path)
-plans.replacing = reporting.replacing = limited
+row_pairs.replacing = reporting.replacing = limited
 """
 
 

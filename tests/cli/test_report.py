@@ -32,11 +32,14 @@ COLUMNS = [
     "a & b; \u202egnol " + "long " * 30,
 ]
 NAMES = ("<script>alert(3)</script>.csv", "/data/'quoted' & \udcff\x1b[2J.csv")
-N_FIGURES = 8
+N_FOLDED = 8
 """Chance, bounds, directions, convergence, columns, and three sums of columns."""
+N_FIGURES = N_FOLDED + 3
+"""All columns of `tables` change, and each is shown."""
 
-# No difference has no columns, one column one direction, two columns two sums, and weights no test.
-N_ODD_FIGURES = {"same": 4, "one column": 4, "constant": 7, "weights": 7}
+# No difference has no columns, one column one direction, two columns two sums, and weights no test. Columns
+# that are not found to change are not shown: two rows, and weights, tell nothing of them.
+N_ODD_FIGURES = {"same": 4, "one column": 4 + 1, "constant": 7 + 2, "two rows": N_FOLDED, "weights": 7}
 
 
 def tables(dim=3):
@@ -198,7 +201,7 @@ def test_the_command_of_the_report_repeats_it(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     for name, table in zip(("a b.csv", "<c>.csv"), tables(), strict=True):
-        pd.DataFrame(table, columns=COLUMNS).assign(label="text").to_csv(name, index=False)
+        pd.DataFrame(table, columns=COLUMNS).assign(label="2020-01-01").to_csv(name, index=False)
     words = ["report", "a b.csv", "<c>.csv", "--standardize", "--n-permutations", "19", "-o", "it.html"]
     pages = []
     for _ in range(2):
@@ -220,6 +223,15 @@ def test_how_to_scale_is_told_in_the_words_of_the_caller():
     found = osl.compare(x, y, n_permutations=9, rng=0)
     assert "pass `*osl.scaled([x, y])`" in render_report(found)
     assert "add --standardize" in render_report(found, scale_hint="add --standardize")
+
+
+def test_warnings_come_first_and_the_rest_is_folded_away(found):
+    page = render_report(found, notes=["a.csv: column 'id' is left out"])
+    places = [page.index(part) for part in ("is left out", "Are they different?", "<figure>", "<details>")]
+    assert places == sorted(places)
+    assert page.count("<details>") == 2
+    assert "<details open" not in page
+    assert "notice" not in render_report(found)[page.index("<body>") :]
 
 
 def test_parts_that_are_missing_are_left_out(found):
@@ -259,8 +271,11 @@ def test_odd_tables_make_whole_pages(kind):
     )
     assert "nan" not in coordinates
     assert "inf" not in coordinates
-    assert len(outline.all("figure")) == N_ODD_FIGURES.get(kind, N_FIGURES)
-    if kind == "many":
+    n_figures = len(outline.all("figure"))
+    if kind != "many":
+        assert n_figures == N_ODD_FIGURES.get(kind, N_FIGURES)
+    else:
+        assert N_FOLDED < n_figures <= N_FOLDED + 10
         assert "The 10 that differ least are left out." in page
 
 
@@ -327,6 +342,17 @@ TEXTS_THAT_TOUCH = """
 })
 """
 
+UNFOLD = "document.querySelectorAll('details').forEach(d => d.open = true)"
+
+MOST_LINES = """
+Math.max(...[...document.querySelectorAll('th, td')].map(cell => {
+  const style = getComputedStyle(cell);
+  const words = document.createRange();
+  words.selectNodeContents(cell);
+  return Math.round(words.getBoundingClientRect().height / parseFloat(style.lineHeight));
+}))
+"""
+
 LEAST_CONTRAST = """
 (() => {
   const rgb = text => text.match(/[\\d.]+/g).map(Number);
@@ -375,6 +401,11 @@ def address(tmp_path_factory, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report_in_a_browser(browser, address, width, scheme):
     browser.open(address, width=width, scheme=scheme)
+    # What changed is seen at once, how it was found once it is asked for.
+    seen = "[...document.querySelectorAll('figure > svg')].map(s => s.checkVisibility())"
+    assert browser.evaluate(seen) == [True] * 3 + [False] * N_FOLDED
+    browser.evaluate(UNFOLD)
+    assert all(browser.evaluate(seen))
     assert browser.errors == []
     assert set(browser.requests) <= {address, "data:,"}
     assert browser.evaluate("document.querySelectorAll('figure > svg[role=img]').length") == N_FIGURES
@@ -389,6 +420,7 @@ def test_the_report_in_a_browser(browser, address, width, scheme):
     assert contrast["words"] >= 4.5, contrast
     assert contrast["labels"] >= 4.5, contrast
     assert contrast["marks"] >= 3, contrast
+    assert browser.evaluate(MOST_LINES) < 8
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 24, 28)")
     assert browser.evaluate("document.querySelector('h1').textContent").startswith(NAMES[0])
@@ -402,11 +434,14 @@ def test_keyboard_and_screen_reader_reach_everything(browser, address):
     assert (
         browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
     )  # seen once it is reached
+    browser.evaluate(UNFOLD)
     reached = []
-    for _ in range(2):
+    for _ in range(3):
         browser.press_tab()
-        reached.append(browser.evaluate("document.activeElement.getAttribute('aria-label')"))
-    assert reached == ["Columns, the most different first", "What was computed"]
+        told = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
+        reached.append(browser.evaluate(told))
+    folded = ["How the answers came about", "What was computed, and how to repeat it"]
+    assert reached == [folded[0], "Columns, the most different first", folded[1]]
     tree = browser.call("Accessibility.getFullAXTree")["nodes"]
     heard = [(n["role"]["value"], n.get("name", {}).get("value")) for n in tree if not n["ignored"]]
     images = [name for role, name in heard if role in ("image", "img")]

@@ -37,6 +37,7 @@ def without(x, y):
 
 
 # PW has good reason to doubt: on directions across the far point it is matched with another.
+@pytest.mark.thin(pairs=True)
 @pytest.mark.filterwarnings("ignore::orthoslice.UntrustedWarning")
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

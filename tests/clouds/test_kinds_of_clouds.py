@@ -79,7 +79,7 @@ SINGLE: dict[str, Callable[..., Any]] = {
 UNWEIGHTED: dict[str, Callable[..., Any]] = {
     "test, sliced": lambda x, y: osl.two_sample_test(x, y, n_permutations=19, **OPTIONS).null_distribution,
     "test, projected": lambda x, y: (
-        osl.two_sample_test(x, y, score="projected", n_permutations=19, **OPTIONS).null_distribution
+        osl.two_sample_test(x, y, method="projected", n_permutations=19, **OPTIONS).null_distribution
     ),
     "bootstrap": lambda x, y: osl.bootstrap(x, y + 3, n_resamples=99, **OPTIONS).interval(0.9),
     "pairwise": lambda x, y: osl.pairwise([x, y, x], **OPTIONS).distance,
@@ -122,6 +122,7 @@ def problem(
     return x + np.asarray(offset, dtype), y + np.asarray(offset + 0.5, dtype)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("offset", [0.0, 3e4])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -119,6 +119,7 @@ def test_an_outlier_does_not_tie_the_others(rng: np.random.Generator) -> None:
     assert float(joined) * 41 == pytest.approx(float(alone) * 40, rel=1e-9)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("distance", [osl.sliced_wasserstein, osl.projected_wasserstein])
 @pytest.mark.parametrize("kind", ["distinct", "duplicates"])
 def test_shuffled_weighted_rows_cost_nothing(

@@ -67,6 +67,7 @@ def test_a_cloud_has_distance_zero_from_itself_permuted(backend, rng, cost, p):
         assert float(est.distance) == 0
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("sizes", [(12, 12), (12, 9)])
 @pytest.mark.parametrize("cost", ["exact", "independent", "paper_pooled"])
 @pytest.mark.parametrize("given", [True, False])
@@ -150,6 +151,7 @@ def test_index_order_would_give_another_answer():
     assert np.abs(x - x[::-1]).sum() > 0
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("name", ["sliced", "exact"])
 @pytest.mark.parametrize("directions", ["axes", "slanted"])
 @pytest.mark.parametrize("p", [1, 2.5])
@@ -201,6 +203,7 @@ def check_zero_in_jax(name, p, *arrays):
             np.testing.assert_array_equal(gradient, np.zeros(array.shape))
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("check", [check_zero_in_torch, check_zero_in_jax])
 @pytest.mark.parametrize("name", ["sliced", *COSTS])
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3])
@@ -209,6 +212,7 @@ def test_equal_clouds_have_value_and_gradient_zero(rng, check, name, p):
     check(name, p, points, points)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("check", [check_zero_in_torch, check_zero_in_jax])
 @pytest.mark.parametrize("name", ["sliced", "exact"])
 @pytest.mark.parametrize("p", [1, 2])

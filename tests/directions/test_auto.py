@@ -63,35 +63,36 @@ def test_what_is_chosen(dim: int, n: int | None, sampler: Sampler) -> None:
     ],
 )
 def test_the_least_error(dim: int, n: int, sampler: Sampler) -> None:
-    for score in ("sliced", "projected"):
-        assert Auto(replicates=1).choose(dim, n, score).sampler == sampler
+    for method in ("sliced", "projected"):
+        assert Auto(replicates=1).choose(dim, n, method).sampler == sampler
 
 
 def test_projected() -> None:
     """As for SW, in more sets."""
     for dim, sampler in ((2, Equispaced()), (3, Optimized(replicates=8)), (10, Orthogonal())):
-        choice = Auto().choose(dim, score="projected")
+        choice = Auto().choose(dim, method="projected")
         assert choice.sampler == sampler
         assert f"PW in dimension {dim}" in choice.why
 
 
 def test_wrong_wishes() -> None:
-    with pytest.raises(ValueError, match="`score` must be 'sliced' or 'projected'; got 'SW'"):
-        Auto().choose(3, score="SW")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`method` must be 'sliced' or 'projected'; got 'SW'"):
+        Auto().choose(3, method="SW")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`replicates` must be at least 1; got 0"):
         Auto(replicates=0)
     with pytest.raises(TypeError, match="`dim` must be an integer"):
         Auto().choose(2.5)  # type: ignore[arg-type]
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("dim", [3, 16])
 @pytest.mark.parametrize("distance", [osl.sliced_wasserstein, osl.projected_wasserstein])
 def test_estimates_say_what_ran(distance: Any, dim: int, backend: Backend, rng: np.random.Generator) -> None:
     """The sampler that was chosen, which gives the same again."""
     x, y = (backend.asarray(rng.normal(size=(20, dim))) for _ in range(2))
-    score = "sliced" if distance is osl.sliced_wasserstein else "projected"
+    method = "sliced" if distance is osl.sliced_wasserstein else "projected"
     est = distance(x, y, directions=Auto(), rng=3)
-    choice = Auto().choose(dim, score=score)
+    choice = Auto().choose(dim, method=method)
     assert (est.directions, est.n_directions) == (choice.sampler, choice.n_directions)
     assert float(est.stderr) > 0
     again = distance(x, y, directions=est.directions, n_directions=est.n_directions, rng=est.seed)

@@ -10,7 +10,7 @@ import pytest
 from sampler_contract import PointSetContract
 
 import orthoslice as osl
-from orthoslice.backend.arrays import Stream
+from orthoslice.backend.arrays import Key
 from orthoslice.directions import Kerdock, Orthogonal
 from orthoslice.directions import kerdock as module
 from orthoslice.directions.kerdock import KerdockDirections, basis_signs
@@ -127,11 +127,11 @@ class TestKerdock(PointSetContract):
         self, rows: int, dim: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
     ) -> None:
         """By slices, by indices within a set, and all at once; projections and their transposes."""
-        stream = Stream.from_seed(0, np.zeros(1))
+        key = Key.from_seed(0, np.zeros(1))
         index = np.arange(2, dtype=np.int32)
-        drawn = [Kerdock().blocks(stream, index[:k], rows, dim, np.dtype(np.float64)) for k in (1, 2)]
+        drawn = [Kerdock().blocks(key, index[:k], rows, dim, np.dtype(np.float64)) for k in (1, 2)]
         frames = [
-            module.orthonormal_rows(module.normals(stream.fold(index[:k], 0), dim, 16, np.dtype(np.float64)))
+            module.orthonormal_rows(module.normals(key.fold(index[:k], 0), dim, 16, np.dtype(np.float64)))
             for k in (1, 2)
         ]
         whole = KerdockDirections(frames[1], rows, np.dtype(np.float64)).all_formed()
@@ -146,10 +146,10 @@ class TestKerdock(PointSetContract):
         np.testing.assert_allclose(one.project(points, some), whole[some] @ points.T, atol=1e-13)
 
     def test_memory_does_not_grow_with_the_set(self) -> None:
-        """A set of 524,288 rows in dimension 1,024 would take 4 GB; rows of it are at hand in no time."""
-        stream = Stream.from_seed(0, np.zeros(1))
+        """A set of 524,288 rows in dimension 1,024 would take 4 GB; single rows are made without it."""
+        key = Key.from_seed(0, np.zeros(1))
         start = time.process_time()
-        drawn = Kerdock().blocks(stream, np.zeros(1, dtype=np.int32), 524_288, 1000, np.dtype(np.float32))
+        drawn = Kerdock().blocks(key, np.zeros(1, dtype=np.int32), 524_288, 1000, np.dtype(np.float32))
         theta = drawn.project(np.eye(1000, dtype=np.float32), slice(400_000, 400_010))
         assert theta.shape == (10, 1000)
         assert time.process_time() - start < 20

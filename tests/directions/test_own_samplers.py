@@ -1,4 +1,4 @@
-"""Samplers that users write: looked at once, and believed in nothing that bounds rest on."""
+"""Samplers that users write: tried once before their first use; bounds do not rely on their promises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import orthoslice as osl
 from orthoslice.backend.arrays import namespace
-from orthoslice.check.options import _look_at_sampler
+from orthoslice.check.options import _try_sampler
 from orthoslice.directions import Orthogonal, Sampler
 from orthoslice.directions.base import DenseDirections
 
@@ -35,8 +35,8 @@ class Mine(Sampler):
     def is_basis(self, block_rows: int, dim: int) -> bool:
         return block_rows == dim
 
-    def draw(self, stream: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
-        drawn = Orthogonal().draw(stream, rows, dim, dtype).theta
+    def draw(self, key: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
+        drawn = Orthogonal().draw(key, rows, dim, dtype).theta
         xp = namespace(drawn)
         if self.fault == "long":
             drawn = 2 * drawn
@@ -47,7 +47,7 @@ class Mine(Sampler):
         if self.fault == "wide":
             drawn = xp.concat([drawn, drawn[:, :1]], axis=1)
         if self.fault == "equal":
-            drawn = xp.concat([drawn[:rows]] * stream.high.shape[0], axis=0)
+            drawn = xp.concat([drawn[:rows]] * key.high.shape[0], axis=0)
         if self.fault == "no basis":
             drawn = drawn + drawn[:1]
             drawn = drawn / xp.sqrt(xp.sum(drawn**2, axis=1, keepdims=True))
@@ -75,23 +75,23 @@ def test_faults_are_found(call, fault, message):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_good_one_is_taken_and_looked_at_once(call):
-    _look_at_sampler.cache_clear()
+    _try_sampler.cache_clear()
     for seed in range(3):
         call(X, Y, directions=Mine(), rng=seed)
-    assert _look_at_sampler.cache_info().misses == 1
+    assert _try_sampler.cache_info().misses == 1
 
 
 def test_our_own_are_not_looked_at():
-    _look_at_sampler.cache_clear()
+    _try_sampler.cache_clear()
     for name in ("orthogonal", "iid", "hadamard"):
         osl.sliced_wasserstein(X, Y, directions=name, rng=0)
-    assert _look_at_sampler.cache_info().misses == 0
+    assert _try_sampler.cache_info().misses == 0
 
 
 def test_a_changed_copy_of_our_own_is_looked_at():
     class Longer(Orthogonal):
-        def draw(self, stream: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
-            return DenseDirections(2 * super().draw(stream, rows, dim, dtype).theta)
+        def draw(self, key: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
+            return DenseDirections(2 * super().draw(key, rows, dim, dtype).theta)
 
     with pytest.raises(ValueError, match="unit length"):
         osl.sliced_wasserstein(X, Y, directions=Longer(), rng=0)
@@ -115,10 +115,10 @@ def test_unhashable_samplers_are_named():
 class Leaning(Mine):
     """Blocks of unit rows that lean on each other now and then, and are said to be bases."""
 
-    def draw(self, stream: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
-        drawn = super().draw(stream, rows, dim, dtype).theta.reshape(-1, rows, dim)
+    def draw(self, key: Any, rows: int, dim: int, dtype: Any) -> DenseDirections:
+        drawn = super().draw(key, rows, dim, dtype).theta.reshape(-1, rows, dim)
         # The first keys, which a look sees, are in order.
-        if stream.high.shape[0] != 8:
+        if key.high.shape[0] != 8:
             drawn = drawn[:, :1] + 0 * drawn
         return DenseDirections(drawn.reshape(-1, dim))
 

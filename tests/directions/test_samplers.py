@@ -8,7 +8,7 @@ from sampler_contract import SamplerContract, coordinate_law
 from scipy import stats
 
 import orthoslice as osl
-from orthoslice.backend.arrays import Stream
+from orthoslice.backend.arrays import Key
 from orthoslice.directions import IID, Given, HadamardRademacher, Orthogonal, Sampler, drawing
 from orthoslice.directions.base import DenseDirections
 
@@ -108,8 +108,8 @@ class TestHadamardRademacher(SamplerContract):
 
     def test_matches_dense_projection(self, rng: np.random.Generator) -> None:
         points = rng.normal(size=(7, 16))
-        stream = Stream.from_seed(0, points)
-        drawn = HadamardRademacher().blocks(stream, np.arange(2, dtype=np.int32), 16, 16, points.dtype)
+        key = Key.from_seed(0, points)
+        drawn = HadamardRademacher().blocks(key, np.arange(2, dtype=np.int32), 16, 16, points.dtype)
         theta = HadamardRademacher().sample(32, 16, rng=0).theta
         np.testing.assert_allclose(drawn.project(points, slice(0, 32)), theta @ points.T, atol=1e-13)
 
@@ -142,11 +142,11 @@ def test_kernels_leave_derived_samplers_alone(base: type[Sampler], monkeypatch: 
         monkeypatch.setattr(drawing, refusal, lambda *_, **__: None)
 
     class Fixed(base):  # type: ignore[misc, valid-type]
-        def draw(self, stream: Stream, rows: int, dim: int, dtype: object) -> DenseDirections:
+        def draw(self, key: Key, rows: int, dim: int, dtype: object) -> DenseDirections:
             return DenseDirections(torch.eye(dim, dtype=dtype)[:rows])
 
-    stream = Stream.from_seed(0, torch.zeros(1))
-    blocks = [drawing.Blocks(s, stream, 0, 1, 1, 3, torch.float32) for s in (base(), Fixed())]
+    key = Key.from_seed(0, torch.zeros(1))
+    blocks = [drawing.Blocks(s, key, 0, 1, 1, 3, torch.float32) for s in (base(), Fixed())]
     assert drawing.draw_blocks.chosen(blocks[0]).__name__ == "_draw_blocks_cuda"
     assert torch.equal(drawing.draw_blocks(blocks[1]).theta, torch.eye(3)[:1])
     assert not drawing.can_draw_ahead(blocks[1], 1)

@@ -11,13 +11,14 @@ import pickle
 import numpy as np
 import pytest
 from helpers import weights as random_weights
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
+from thinning import examples
 
 import orthoslice as osl
-from orthoslice.backend.arrays import Stream
+from orthoslice.backend.arrays import Key
 from orthoslice.directions import Orthogonal, Stratified
 from orthoslice.exact import angular_score, estimator_mse_plane, projected_plane
 
@@ -34,9 +35,9 @@ def problem(n, m, dim, seed=0):
 
 def blocks(sampler, n_blocks, rows, dim, seed=0):
     """Independent draws, `(n_blocks, rows, dim)`."""
-    stream = Stream.from_seed(seed, np.zeros(1))
+    key = Key.from_seed(seed, np.zeros(1))
     index = np.arange(n_blocks, dtype=np.int32)
-    return sampler.blocks(stream, index, rows, dim, np.dtype(np.float64)).theta.reshape(n_blocks, rows, dim)
+    return sampler.blocks(key, index, rows, dim, np.dtype(np.float64)).theta.reshape(n_blocks, rows, dim)
 
 
 def scores(distance, x, y, p, theta):
@@ -104,7 +105,7 @@ def test_plane_probabilities_give_the_exact_distance(n, m, weighted, p):
 grid = st.integers(1, 4).flatmap(lambda n: arrays(float, (n, 2), elements=st.integers(-1, 1)))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(x=grid, y=grid, p=st.sampled_from([1, 2]))
 def test_ties_and_coincident_points_of_grids(x, y, p):
     sampler = Stratified(x, y, p=p)
@@ -156,9 +157,9 @@ def cells(sampler, n_directions):
     return np.maximum(high - low, 0.0) * n_directions
 
 
-def exact_errors(sampler, x, y, p, score, n_directions, **options):
+def exact_errors(sampler, x, y, p, method, n_directions, **options):
     """MSE of iid and of stratified directions in the plane: Var f / N, less Var(cell means) / N."""
-    function = angular_score(x, y, p, score=score, **options)
+    function = angular_score(x, y, p, method=method, **options)
     iid = function.variance() / n_directions
     start, length = sampler.regions.piece.T
     breaks = np.unique(np.concatenate([function.breaks, start, start + length]))
@@ -173,9 +174,9 @@ def exact_errors(sampler, x, y, p, score, n_directions, **options):
     return iid, iid - gain, gain
 
 
-@pytest.mark.parametrize("score", ["sliced", "projected"])
+@pytest.mark.parametrize("method", ["sliced", "projected"])
 @pytest.mark.parametrize(("n", "m", "weighted"), [(2, 2, False), (3, 3, False), (5, 8, False), (6, 4, True)])
-def test_exact_error_is_less_than_iid(score, n, m, weighted):
+def test_exact_error_is_less_than_iid(method, n, m, weighted):
     for seed in range(5):
         x, y = problem(n, m, 2, seed)
         rng = np.random.default_rng(seed)
@@ -183,15 +184,15 @@ def test_exact_error_is_less_than_iid(score, n, m, weighted):
         for p in (1, 2):
             sampler = Stratified(x, y, p=p, **options)
             for n_directions in (2, 3, 10):
-                iid, stratified, gain = exact_errors(sampler, x, y, p, score, n_directions, **options)
+                iid, stratified, gain = exact_errors(sampler, x, y, p, method, n_directions, **options)
                 # Strictly less, as the theorem says: mean scores of couplings differ.
                 assert gain > 1e-9 * iid
                 assert stratified >= -1e-12 * iid
-                exact = estimator_mse_plane(x, y, p, score=score, n_directions=n_directions, **options)
+                exact = estimator_mse_plane(x, y, p, method=method, n_directions=n_directions, **options)
                 assert math.isclose(iid, exact, rel_tol=1e-12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(x=grid, y=grid, p=st.sampled_from([1, 2]), n_directions=st.integers(1, 6))
 def test_strictly_better_exactly_where_costs_differ(x, y, p, n_directions):
     sampler = Stratified(x, y, p=p)
@@ -204,14 +205,14 @@ def test_strictly_better_exactly_where_costs_differ(x, y, p, n_directions):
     assert -1e-15 <= gain <= iid + 1e-15
 
 
-@pytest.mark.parametrize(("score", "p"), [("sliced", 1), ("projected", 2)])
-def test_simulated_error_is_the_exact_one(score, p):
+@pytest.mark.parametrize(("method", "p"), [("sliced", 1), ("projected", 2)])
+def test_simulated_error_is_the_exact_one(method, p):
     """5 standard errors; a fifth more must be seen."""
     x, y = problem(4, 4, 2)
-    distance = {"sliced": osl.sliced_wasserstein, "projected": osl.projected_wasserstein}[score]
-    truth = angular_score(x, y, p, score=score).mean()
+    distance = {"sliced": osl.sliced_wasserstein, "projected": osl.projected_wasserstein}[method]
+    truth = angular_score(x, y, p, method=method).mean()
     sampler = Stratified(x, y, p=p)
-    _, exact, _ = exact_errors(sampler, x, y, p, score, 5)
+    _, exact, _ = exact_errors(sampler, x, y, p, method, 5)
     square = (scores(distance, x, y, p, blocks(sampler, 20_000, 5, 2)).mean(axis=1) - truth) ** 2
     error = square.std() / math.sqrt(len(square))
     assert abs(square.mean() - exact) < 5 * error
@@ -296,7 +297,7 @@ def test_orthogonal_pairs_of_the_2x2_proposition_are_stratified(seed):
     np.testing.assert_allclose((np.outer(first, second) + np.outer(second, first)) / 2, proposition, atol=1e-14)
     _, stratified, _ = exact_errors(sampler, x, y, 2, "projected", 2)
     iid, orthogonal = (
-        estimator_mse_plane(x, y, 2, score="projected", directions=name, n_directions=2)
+        estimator_mse_plane(x, y, 2, method="projected", directions=name, n_directions=2)
         for name in ("iid", "orthogonal")
     )
     assert math.isclose(stratified, orthogonal, rel_tol=1e-9, abs_tol=1e-14 * iid)

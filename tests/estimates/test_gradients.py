@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import bridge_torch, weights
+from thinning import every
 
 import orthoslice as osl
 
@@ -65,6 +66,7 @@ def test_torch_gradients(
         assert slope == pytest.approx(finite_difference(score, p, inputs, name, move), rel=2e-5, abs=1e-8)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize("kind", ["equal", "unequal", "weighted", "batch"])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("jit", [False, True])
@@ -166,21 +168,21 @@ def test_vmap_shares_directions(rng: np.random.Generator) -> None:
         )
 
 
-def test_jit_loops_over_many_chunks(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("score", every(2, SCORES[:4]))
+def test_jit_loops_over_many_chunks(score: str, rng: np.random.Generator) -> None:
     """Small memory makes a loop of the compiled program; the answer is the same.
 
     In float64: of 30,000 projections in float32 some tie but for rounding, which is a GPU's choice.
     """
-    for score in SCORES[:4]:
 
-        def loss(x: Any, y: Any, memory: Any, score: str = score) -> Any:
-            return distance(score, x, y, 2, n_directions=100, memory=memory).value
+    def loss(x: Any, y: Any, memory: Any) -> Any:
+        return distance(score, x, y, 2, n_directions=100, memory=memory).value
 
-        with jax.enable_x64(True):
-            x, y = jnp.asarray(rng.normal(size=(2, 300, 3)))
-            small, large = (jax.jit(jax.grad(lambda a, b, m=m: loss(a, b, m)))(x, y) for m in (80_000, 10**9))
-            assert small.dtype == np.float64
-            np.testing.assert_allclose(small, large, rtol=1e-11, atol=1e-14)
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(rng.normal(size=(2, 300, 3)))
+        small, large = (jax.jit(jax.grad(lambda a, b, m=m: loss(a, b, m)))(x, y) for m in (80_000, 10**9))
+        assert small.dtype == np.float64
+        np.testing.assert_allclose(small, large, rtol=1e-11, atol=1e-14)
 
 
 def test_fresh_directions_are_refused_whatever_is_traced(rng: np.random.Generator) -> None:

@@ -223,7 +223,7 @@ def test_a_pickle_has_the_interval_and_no_clouds(rng: np.random.Generator) -> No
 def test_a_batch_is_not_copied(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(500, 40, 3)), rng.normal(size=(500, 40, 3)) + 1
     est = osl.sliced_wasserstein(x, y, rng=0, n_directions=16)
-    kept = sum(map(len, est._subject.looks_of_points))
+    kept = sum(map(len, est._subject.fingerprints))
     assert kept < (x.nbytes + y.nbytes) / 10
     x[250] += 1
     assert est.trusted is None

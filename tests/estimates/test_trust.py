@@ -1,7 +1,8 @@
 """Do intervals hold where few directions matter, or say that they cannot be trusted?
 
 Every family misled a plain interval of Student's t (its coverage is given). Seeds are fixed. `make test-full`
-runs 2,000 repetitions; the everyday run has 150, and allows 3 standard errors of a rate known from so many.
+runs 2,000 repetitions; other runs have 150, and allow 3 standard errors of a rate found in 150. The everyday
+run takes every fourth of the well-behaved families.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from helpers import FULL
 from scipy.special import stdtrit
+from thinning import every
 
 import orthoslice as osl
 from orthoslice.clouds.cloud import Cloud
@@ -206,7 +208,7 @@ def test_without_doubts_intervals_mislead(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.filterwarnings("ignore::orthoslice.UntrustedWarning")
-@pytest.mark.parametrize("name", EASY)
+@pytest.mark.parametrize("name", every(4, EASY))
 def test_well_behaved_clouds_are_trusted_and_pay_little(name: str) -> None:
     """At most 1% are doubted, and intervals are at most 1.2 times as wide as Student's t.
 

@@ -15,7 +15,7 @@ THREE = (
     [[1.32, 1.29], [-0.42, 0.65], [0.97, -0.98]],
     [[-2.04, -0.46], [1.04, 0.84], [-0.38, -0.54]],
 )
-# Data, score, p; then value, MSE iid, MSE orthogonal for two directions, as FACTS.md prints them.
+# Data, method, p; then value, MSE iid, MSE orthogonal for two directions.
 TABLE = [
     (([[1, 1], [0, 0]], [[0, -0.5], [1, -1]]), "sliced", 1, (0.795775, 0.073996, 0.006047)),
     (
@@ -35,41 +35,41 @@ def random_problem(seed):
     return x, y, {"x_weights": rng.dirichlet(np.ones(7)), "y_weights": None}
 
 
-@pytest.mark.parametrize(("clouds", "score", "p", "expected"), TABLE)
-def test_the_paper_and_its_conjecture(clouds, score, p, expected):
+@pytest.mark.parametrize(("clouds", "method", "p", "expected"), TABLE)
+def test_the_paper_and_its_conjecture(clouds, method, p, expected):
     errors = [
-        estimator_mse_plane(*clouds, p, score=score, directions=directions, n_directions=2)
+        estimator_mse_plane(*clouds, p, method=method, directions=directions, n_directions=2)
         for directions in ("iid", "orthogonal")
     ]
-    np.testing.assert_allclose([PLANE[score](*clouds, p), *errors], expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose([PLANE[method](*clouds, p), *errors], expected, rtol=0, atol=1e-6)
 
 
 def test_the_conjecture_to_ten_digits():
     # From a separate calculation in 40-digit arithmetic.
     for p, expected in ((2, (0.590811410697, 0.917991136665)), (1, (0.0497682896671, 0.0649576280193))):
         errors = [
-            estimator_mse_plane(*THREE, p, score="projected", directions=directions, n_directions=2)
+            estimator_mse_plane(*THREE, p, method="projected", directions=directions, n_directions=2)
             for directions in ("iid", "orthogonal")
         ]
         np.testing.assert_allclose(errors, expected, rtol=2e-12)
 
 
-@pytest.mark.parametrize("score", ["sliced", "projected"])
+@pytest.mark.parametrize("method", ["sliced", "projected"])
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("n_directions", [1, 2, 3, 6])
-def test_simulated_errors_agree(scores, score, p, n_directions):
+def test_simulated_errors_agree(scores, method, p, n_directions):
     # Five standard errors on each of 32 comparisons: a false alarm once in fifty thousand runs.
     x, y, weights = random_problem(1)
-    truth, rng, n_runs = PLANE[score](x, y, p, **weights), np.random.default_rng(2), 20_000
+    truth, rng, n_runs = PLANE[method](x, y, p, **weights), np.random.default_rng(2), 20_000
     for directions in ("iid", "orthogonal"):
         angles = rng.uniform(0, np.pi, size=(n_runs, n_directions))
         if directions == "orthogonal":
             odd = angles[:, 1::2]
             odd[:] = angles[:, : 2 * odd.shape[1] : 2] + np.pi / 2
-        values = scores(angles.ravel(), x, y, p, score, **weights).reshape(angles.shape).mean(axis=1)
+        values = scores(angles.ravel(), x, y, p, method, **weights).reshape(angles.shape).mean(axis=1)
         squares = (values - truth) ** 2
         exact = estimator_mse_plane(
-            x, y, p, score=score, directions=directions, n_directions=n_directions, **weights
+            x, y, p, method=method, directions=directions, n_directions=n_directions, **weights
         )
         error = squares.std() / math.sqrt(n_runs)
         assert abs(squares.mean() - exact) < 5 * error
@@ -96,7 +96,7 @@ def test_law_of_harmonics(p, seed):
 @pytest.mark.parametrize("p", [1, 2])
 def test_law_of_harmonics_for_projected(p):
     x, y = THREE
-    score = angular_score(x, y, p, score="projected")
+    score = angular_score(x, y, p, method="projected")
     degrees = np.arange(2, 16002, 2)
     power = 2 * np.abs(score.fourier(degrees)) ** 2
     # PW jumps, so harmonics fall like 1 / degree. Beyond degree 16000 their mean size is known from the
@@ -108,7 +108,7 @@ def test_law_of_harmonics_for_projected(p):
     assert math.isclose(variance, score.variance(), rel_tol=1e-6)
     # Two orthogonal directions: only degrees 0 mod 4 remain, with A_l = 2.
     expected = power[degrees % 4 == 0].sum() + size * fourth_beyond
-    exact = estimator_mse_plane(x, y, p, score="projected", directions="orthogonal", n_directions=2)
+    exact = estimator_mse_plane(x, y, p, method="projected", directions="orthogonal", n_directions=2)
     assert math.isclose(exact, expected, rel_tol=1e-6)
 
 
@@ -133,7 +133,7 @@ def test_orthogonal_never_loses_for_projected_pairs():
     for _ in range(30):
         x, y = rng.normal(size=(2, 2)), rng.normal(size=(2, 2))
         iid, orthogonal = (
-            estimator_mse_plane(x, y, 2, score="projected", directions=directions, n_directions=2)
+            estimator_mse_plane(x, y, 2, method="projected", directions=directions, n_directions=2)
             for directions in ("iid", "orthogonal")
         )
         assert orthogonal <= iid * (1 + 1e-12)
@@ -152,9 +152,9 @@ def test_orthogonal_is_at_most_twice_as_bad():
 
 def test_equal_clouds_have_no_error():
     x = np.random.default_rng(4).normal(size=(9, 2))
-    for score in PLANE:
+    for method in PLANE:
         for directions in ("iid", "orthogonal"):
-            error = estimator_mse_plane(x, x[::-1], 1, score=score, directions=directions, n_directions=2)
+            error = estimator_mse_plane(x, x[::-1], 1, method=method, directions=directions, n_directions=2)
             assert error < 1e-30
 
 
@@ -180,7 +180,7 @@ def test_angular_score_has_period_pi_and_any_shape():
     ("change", "message"),
     [
         ({"directions": "sobol"}, '`directions` must be "iid" or "orthogonal"; got \'sobol\''),
-        ({"score": "max"}, '`score` must be "sliced" or "projected"; got \'max\''),
+        ({"method": "max"}, '`method` must be "sliced" or "projected"; got \'max\''),
         ({"n_directions": 0}, "`n_directions` must be at least 1; got 0"),
         ({"n_directions": 2.5}, "`n_directions` must be an integer; got 2.5"),
         ({"x_weights": [0.5, 0.6]}, "`x_weights` must sum to 1"),

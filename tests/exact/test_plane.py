@@ -17,13 +17,13 @@ from orthoslice.exact._inputs import check_plane
 from orthoslice.exact._sweep import lifetimes
 
 PLANE = {"sliced": sliced_plane, "projected": projected_plane}
-CASES = [(score, p) for score in PLANE for p in (1, 2)]
+CASES = [(method, p) for method in PLANE for p in (1, 2)]
 # Rounding of a sum of n^2 terms of one sign, with room to spare.
 EXACT = 1e-12
 
 coordinates = st.integers(-2, 2).map(float)
 grid_clouds = st.integers(1, 6).flatmap(lambda n: arrays(float, (n, 2), elements=coordinates))
-orders, score_names = st.sampled_from([1, 2]), st.sampled_from(["sliced", "projected"])
+orders, methods = st.sampled_from([1, 2]), st.sampled_from(["sliced", "projected"])
 SIZES = [(25, 25, False), (9, 14, False), (12, 8, True), (1, 6, True)]
 
 
@@ -53,38 +53,38 @@ def degenerate_clouds():
 DEGENERATE = degenerate_clouds()
 
 
-@pytest.mark.parametrize(("score", "p"), CASES)
+@pytest.mark.parametrize(("method", "p"), CASES)
 @pytest.mark.parametrize(("n", "m", "weighted"), SIZES)
-def test_agrees_with_midpoint_rule(midpoint, score, p, n, m, weighted):
+def test_agrees_with_midpoint_rule(midpoint, method, p, n, m, weighted):
     rng = np.random.default_rng(n + 100 * m)
     x, y = rng.normal(size=(n, 2)), rng.normal(size=(m, 2)) + 0.5
     weights = {}
     if weighted:
         weights = {"x_weights": rng.dirichlet(np.ones(n)), "y_weights": rng.dirichlet(np.ones(m))}
-    expected, accuracy = midpoint(x, y, p, score, **weights)
-    assert abs(PLANE[score](x, y, p, **weights) - expected) < accuracy
+    expected, accuracy = midpoint(x, y, p, method, **weights)
+    assert abs(PLANE[method](x, y, p, **weights) - expected) < accuracy
 
 
 @pytest.mark.parametrize("name", DEGENERATE)
-@pytest.mark.parametrize(("score", "p"), CASES)
-def test_every_angle_of_degenerate_clouds(scores, name, score, p):
+@pytest.mark.parametrize(("method", "p"), CASES)
+def test_every_angle_of_degenerate_clouds(scores, name, method, p):
     rng = np.random.default_rng(8)
     angles = rng.uniform(0, np.pi, 500)
     cloud = DEGENERATE[name]
     for other in (rng.normal(size=(len(cloud), 2)), rng.normal(size=(11, 2)), DEGENERATE["grid"]):
         for x, y in ((cloud, other), (other, cloud)):
-            function = angular_score(x, y, p, score=score)
-            np.testing.assert_allclose(function(angles), scores(angles, x, y, p, score), rtol=0, atol=1e-11)
-            np.testing.assert_allclose(function.mean(), PLANE[score](x, y, p), rtol=EXACT)
+            function = angular_score(x, y, p, method=method)
+            np.testing.assert_allclose(function(angles), scores(angles, x, y, p, method), rtol=0, atol=1e-11)
+            np.testing.assert_allclose(function.mean(), PLANE[method](x, y, p), rtol=EXACT)
 
 
 @settings(deadline=None, max_examples=60)
-@given(x=grid_clouds, y=grid_clouds, p=orders, score=score_names)
-def test_every_angle_of_grid_clouds(scores, x, y, p, score):
+@given(x=grid_clouds, y=grid_clouds, p=orders, method=methods)
+def test_every_angle_of_grid_clouds(scores, x, y, p, method):
     angles = np.random.default_rng(0).uniform(0, np.pi, 50)
-    function = angular_score(x, y, p, score=score)
-    np.testing.assert_allclose(function(angles), scores(angles, x, y, p, score), rtol=0, atol=EXACT * 100)
-    assert math.isclose(function.mean(), PLANE[score](x, y, p), rel_tol=EXACT, abs_tol=EXACT)
+    function = angular_score(x, y, p, method=method)
+    np.testing.assert_allclose(function(angles), scores(angles, x, y, p, method), rtol=0, atol=EXACT * 100)
+    assert math.isclose(function.mean(), PLANE[method](x, y, p), rel_tol=EXACT, abs_tol=EXACT)
 
 
 @pytest.mark.parametrize("name", DEGENERATE)
@@ -93,35 +93,35 @@ def test_equal_clouds_are_at_distance_zero(name):
     rng = np.random.default_rng(3)
     shuffle = rng.permutation(len(cloud))
     weights = rng.dirichlet(np.ones(len(cloud)))
-    for score, p in CASES:
-        assert PLANE[score](cloud, cloud[shuffle], p) == 0.0
-        assert PLANE[score](cloud, np.repeat(cloud, 3, axis=0), p) == 0.0
-        assert PLANE[score](cloud, cloud[shuffle], p, x_weights=weights, y_weights=weights[shuffle]) < 1e-15
+    for method, p in CASES:
+        assert PLANE[method](cloud, cloud[shuffle], p) == 0.0
+        assert PLANE[method](cloud, np.repeat(cloud, 3, axis=0), p) == 0.0
+        assert PLANE[method](cloud, cloud[shuffle], p, x_weights=weights, y_weights=weights[shuffle]) < 1e-15
 
 
 @settings(deadline=None, max_examples=40)
-@given(x=grid_clouds, y=grid_clouds, p=orders, score=score_names)
-def test_symmetry_and_scaling(x, y, p, score):
-    distance = PLANE[score]
+@given(x=grid_clouds, y=grid_clouds, p=orders, method=methods)
+def test_symmetry_and_scaling(x, y, p, method):
+    distance = PLANE[method]
     value = distance(x, y, p)
     assert math.isclose(distance(y, x, p), value, rel_tol=EXACT, abs_tol=EXACT)
     assert math.isclose(distance(3 * x, 3 * y, p), 3**p * value, rel_tol=EXACT, abs_tol=EXACT)
     assert math.isclose(distance(-x, -y, p), value, rel_tol=EXACT, abs_tol=EXACT)
 
 
-@pytest.mark.parametrize(("score", "p"), CASES)
+@pytest.mark.parametrize(("method", "p"), CASES)
 @pytest.mark.parametrize("name", ["grid", "line", "duplicates", "16-gon"])
-def test_rigid_motions_and_row_order_change_nothing(score, p, name):
+def test_rigid_motions_and_row_order_change_nothing(method, p, name):
     rng = np.random.default_rng(11)
     x, y = DEGENERATE[name], rng.normal(size=(13, 2))
     weights = rng.dirichlet(np.ones(13))
-    value = PLANE[score](x, y, p, y_weights=weights)
+    value = PLANE[method](x, y, p, y_weights=weights)
     for angle in (0.4, 1.9, np.pi / 2):
         turn, step = rotation(angle).T, rng.normal(size=2)
-        moved = PLANE[score](x @ turn + step, y @ turn + step, p, y_weights=weights)
+        moved = PLANE[method](x @ turn + step, y @ turn + step, p, y_weights=weights)
         assert math.isclose(moved, value, rel_tol=1e-11)
     shuffle = rng.permutation(13)
-    shuffled = PLANE[score](x[::-1], y[shuffle], p, y_weights=weights[shuffle])
+    shuffled = PLANE[method](x[::-1], y[shuffle], p, y_weights=weights[shuffle])
     assert math.isclose(shuffled, value, rel_tol=EXACT)
 
 
@@ -151,12 +151,12 @@ def test_translated_cloud_is_a_single_difference():
         assert math.isclose(projected_plane(x, moved, p), 5**p, rel_tol=1e-14)
 
 
-@pytest.mark.parametrize(("score", "p"), CASES)
-def test_weights_count_as_copies(score, p):
+@pytest.mark.parametrize(("method", "p"), CASES)
+def test_weights_count_as_copies(method, p):
     rng = np.random.default_rng(9)
     x, y, copies = rng.normal(size=(6, 2)), rng.normal(size=(10, 2)), np.array([1, 3, 2, 0, 1, 1])
-    expected = PLANE[score](np.repeat(x, copies, axis=0), y, p)
-    assert math.isclose(PLANE[score](x, y, p, x_weights=copies / 8), expected, rel_tol=1e-13)
+    expected = PLANE[method](np.repeat(x, copies, axis=0), y, p)
+    assert math.isclose(PLANE[method](x, y, p, x_weights=copies / 8), expected, rel_tol=1e-13)
 
 
 def test_equal_weights_are_uniform():
@@ -170,9 +170,9 @@ def test_nearly_collinear_clouds(scores, spread):
     rng = np.random.default_rng(6)
     x, y = (rng.normal(size=(20, 2)) * [1, spread] @ rotation(0.7).T for _ in range(2))
     angles = rng.uniform(0, np.pi, 400)
-    for score, p in CASES:
-        function = angular_score(x, y, p, score=score)
-        np.testing.assert_allclose(function(angles), scores(angles, x, y, p, score), rtol=0, atol=1e-13)
+    for method, p in CASES:
+        function = angular_score(x, y, p, method=method)
+        np.testing.assert_allclose(function(angles), scores(angles, x, y, p, method), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("step", [1e-3, 1e-6, 1e-9])
@@ -292,5 +292,5 @@ def test_too_many_points_are_refused_before_any_work(function):
 
 
 def test_unknown_score_is_named():
-    with pytest.raises(ValueError, match='`score` must be "sliced" or "projected"; got \'max\''):
-        angular_score(GOOD, GOOD, 2, score="max")
+    with pytest.raises(ValueError, match='`method` must be "sliced" or "projected"; got \'max\''):
+        angular_score(GOOD, GOOD, 2, method="max")

@@ -9,7 +9,7 @@ import pytest
 from helpers import assert_rounded, bridge_torch
 
 import orthoslice as osl
-from orthoslice.backend.arrays import STEPS, Stream
+from orthoslice.backend.arrays import STEPS, Key
 from orthoslice.directions import Orthogonal, drawing
 from orthoslice.estimates import fused as whole_steps
 
@@ -39,9 +39,9 @@ def points(rng, place, n, dim=DIM):
 
 def drawn(step=None, sampler=None, count=COUNT, dim=DIM, seed=SEED):
     """The directions of a step, or of an `rng=`, in float64."""
-    stream = Stream.from_seed(seed, np.zeros(1))
-    stream = stream if step is None else stream.fold(step, STEPS)
-    return torch.tensor((sampler or Orthogonal()).sample(count, dim, stream).theta)
+    key = Key.from_seed(seed, np.zeros(1))
+    key = key if step is None else key.fold(step, STEPS)
+    return torch.tensor((sampler or Orthogonal()).sample(count, dim, key).theta)
 
 
 def plain(kind, x, y, theta, p=2):

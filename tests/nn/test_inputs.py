@@ -127,7 +127,7 @@ def test_integers_have_no_gradient(clouds, kind, place):
 
 @both
 def test_images_are_read_as_rows_of_pixels_with_a_word(rng, kind, place):
-    """Once for a loss; not for a batch of clouds, nor for what the word says to pass."""
+    """The warning comes once for a loss, not for a batch of clouds, nor for the input that it recommends."""
     images = torch.tensor(rng.random(size=(3, 2, 4, 5)), dtype=torch.float32, device=place)
     loss = LOSSES[kind](COUNT, seed=SEED).to(place)
     with warnings.catch_warnings():

@@ -178,7 +178,7 @@ def test_threads_that_share_a_loss_get_steps_of_their_own(clouds, kind, place):
 def test_a_refused_call_among_others_does_not_take_their_steps_back(clouds, kind, place, monkeypatch):
     """Here one call fails after the next has begun: the step of that one must not be used again."""
     loss = LOSSES[kind](COUNT, seed=SEED).to(place)
-    x, y = (c.double() for c in clouds)  # what the public function does on every device
+    x, y = (c.double()[None] for c in clouds)  # what the public function does on every device
     estimate, within = estimate_distance, []
 
     def fail_after_another(*arguments, **options):

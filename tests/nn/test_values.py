@@ -20,7 +20,7 @@ from nn.plain import (
 )
 
 import orthoslice as osl
-from orthoslice.backend.arrays import STEPS, Stream
+from orthoslice.backend.arrays import STEPS, Key
 from orthoslice.directions import IID, HadamardRademacher, Orthogonal
 
 torch = pytest.importorskip("torch")
@@ -44,8 +44,8 @@ def test_value_is_that_of_the_public_function(clouds, kind, sampler, place):
     loss = LOSSES[kind](COUNT, directions=sampler, seed=SEED).to(place)
     arrays = [c.cpu().double().numpy() for c in clouds]
     for step in range(2):
-        stream = Stream.from_seed(SEED, np.zeros(1)).fold(step, STEPS)
-        expected = DISTANCES[kind](*arrays, directions=sampler, n_directions=COUNT, rng=stream).value
+        key = Key.from_seed(SEED, np.zeros(1)).fold(step, STEPS)
+        expected = DISTANCES[kind](*arrays, directions=sampler, n_directions=COUNT, rng=key).value
         assert_rounded(loss(*clouds), torch.tensor(expected), np.float32, DIM * COUNT)
 
 

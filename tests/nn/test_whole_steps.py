@@ -35,6 +35,7 @@ forward_ad = torch.autograd.forward_ad
 nn = osl.nn
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("directions", ["orthogonal", "iid"])
 @pytest.mark.parametrize("p", [1, 2])
@@ -91,7 +92,7 @@ def test_a_loss_goes_as_soon_as_nobody_holds_it(rng, given, whole_step):
 
 
 def test_plans_that_draw_alike_share_what_is_drawn_ahead(rng, whole_step):
-    """And one that gains nothing by it draws for itself."""
+    """A loss that gains nothing by drawing ahead draws at every step."""
     loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
     for step, n in enumerate((20, 13, 9)):
         x, y = points(rng, whole_step, n), points(rng, whole_step, n) + 0.5
@@ -149,7 +150,7 @@ def test_whole_steps_with_a_target_that_wants_a_gradient(rng, whole_step, monkey
 
 
 def test_whole_steps_have_no_second_derivative(rng, whole_step):
-    """It is refused with a word, and only if somebody asks for it."""
+    """Asking for one is an error that says why; building a graph for it is not."""
     loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
     x, y = points(rng, whole_step, 20).requires_grad_(), points(rng, whole_step, 20)
     (gradient,) = torch.autograd.grad(loss(x, y), x, create_graph=True)
@@ -422,7 +423,7 @@ def test_whole_steps_give_value_and_gradients(rng, y_grad, m, dtype, whole_step,
 # Torch uses its own script compiler for it.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_whole_steps_forwards(rng, whole_step):
-    """Derivatives along moves of one or both clouds; a second derivative is refused with a word."""
+    """Derivatives along moves of one or both clouds; a second derivative is an error that says why."""
     x, y, move, other = (points(rng, whole_step, 20) for _ in range(4))
     loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
     with forward_ad.dual_level():
@@ -452,8 +453,8 @@ def test_whole_steps_leave_samplers_of_others_alone():
     """One derived from ours may draw something else."""
 
     class Fixed(Orthogonal):
-        def draw(self, stream, rows, dim, dtype):
-            return DenseDirections(namespace(stream.high).eye(dim, dtype=dtype)[:rows])
+        def draw(self, key, rows, dim, dtype):
+            return DenseDirections(namespace(key.high).eye(dim, dtype=dtype)[:rows])
 
     x = torch.zeros(4, 3)
     loss = nn.SlicedWassersteinLoss(3, directions=Fixed())

@@ -506,6 +506,6 @@ def run_rank(rank: int, size: int, folder: str) -> None:
             break
     (place / f"{rank}.json").write_text(json.dumps(failures))
     if len(failures) == len(CASES):
-        # Nobody leaves while another still receives.
+        # No rank leaves while another still receives.
         dist.barrier()
     dist.destroy_process_group()

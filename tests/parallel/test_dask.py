@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from thinning import examples
 
 import orthoslice as osl
 from orthoslice.parallel import sweeping
-from orthoslice.parallel.exchange import Cluster, cluster_at_hand
 from orthoslice.parallel.reading import delayed_calls
+from orthoslice.parallel.shuffle import Cluster, current_cluster
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -68,7 +69,7 @@ def _cut(rng: np.random.Generator, n: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("way", ["points", "projections", "ranges"])
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(25)
 @given(
     seed=st.integers(0, 10**6),
     dim=st.integers(1, 6),
@@ -321,17 +322,32 @@ def test_what_needs_the_points_says_so(rng: np.random.Generator) -> None:
         assert np.isnan(found.data_stderr)
 
 
-@pytest.mark.parametrize("score", ["sliced", "projected"])
+@pytest.mark.parametrize("method", ["sliced", "projected"])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_two_sample_tests(score: str, grouped: bool, rng: np.random.Generator) -> None:
+def test_two_sample_tests(method: str, grouped: bool, rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(60, 3)) + 50, rng.normal(size=(50, 3)) + 50.3
     groups = (np.arange(60) // 6, 10 + np.arange(50) // 5) if grouped else None
-    options = {"score": score, "groups": groups, "rng": 3, "n_permutations": 99, "n_directions": 12}
+    options = {"method": method, "groups": groups, "rng": 3, "n_permutations": 99, "n_directions": 12}
     known = osl.two_sample_test(x, y, **options)
     found = osl.two_sample_test(*(da.from_array(a, chunks=(17, 2)) for a in (x, y)), **options)
     assert found.pvalue == known.pvalue
     np.testing.assert_allclose(found.statistic, known.statistic, rtol=1e-12)
     np.testing.assert_allclose(found.null_distribution, known.null_distribution, rtol=1e-10)
+    np.testing.assert_array_equal(found.column_pvalues, known.column_pvalues)
+
+
+def test_two_sample_tests_by_all_statistics(rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(60, 3)) + 50, rng.normal(size=(50, 3)) + 50
+    options = {"method": "auto", "rng": 3, "n_permutations": 299, "n_directions": 12}
+    known = osl.two_sample_test(x, y, **options)
+    found = osl.two_sample_test(*(da.from_array(a, chunks=(17, 2)) for a in (x, y)), **options)
+    assert (found.pvalue, found.parts, found.n_permutations) == (
+        known.pvalue,
+        known.parts,
+        known.n_permutations,
+    )
+    np.testing.assert_array_equal(found.column_pvalues, known.column_pvalues)
+    np.testing.assert_allclose(found.column_statistics, known.column_statistics, rtol=1e-12)
 
 
 def test_zeros_that_stand_for_points_are_not_sent(
@@ -340,12 +356,12 @@ def test_zeros_that_stand_for_points_are_not_sent(
     """What tasks are told, and results that are sent or kept; labels and groups of a test have to be told."""
     told: list[int] = []
 
-    def exchange(clouds: Any, lines: Any, work: Any) -> Any:
+    def shuffle(clouds: Any, lines: Any, work: Any) -> Any:
         told.extend(len(cloudpickle.dumps(one)) for one in work)
-        return exchanged(clouds, lines, work)
+        return shuffled(clouds, lines, work)
 
-    exchanged = sweeping.exchange
-    monkeypatch.setattr(sweeping, "exchange", exchange)
+    shuffled = sweeping.shuffle
+    monkeypatch.setattr(sweeping, "shuffle", shuffle)
     x = da.from_array(rng.normal(size=(2000, 50)), chunks=(500, 50))
     osl.pairwise([x, x + 1], n_directions=2, rng=0)
     assert max(told) < 5_000
@@ -382,14 +398,14 @@ def test_what_needs_all_points_in_one_task_says_so(rng: np.random.Generator) -> 
     x = da.from_array(rng.normal(size=(300, 3)), chunks=(100, 3))
     # 600 points take three copies of 24 bytes, and a direction.
     with pytest.raises(
-        ValueError, match=r"must hold all points .*: 0\.0912MB; got 0\.09MB\..*`score=\"sliced\"`"
+        ValueError, match=r"must hold all points .*: 0\.0912MB; got 0\.09MB\..*`method=\"sliced\"`"
     ):
-        osl.two_sample_test(x, x + 1, score="projected", memory=90_000)
+        osl.two_sample_test(x, x + 1, method="projected", memory=90_000)
     with pytest.raises(
         ValueError, match=r"must hold all points .*: 0\.0624MB; got 0\.06MB\..*of a pair at a time"
     ):
         osl.pairwise([x, x + 1], method="projected", memory=60_000)
-    options = {"score": "projected", "n_permutations": 19, "n_directions": 3, "rng": 0}
+    options = {"method": "projected", "n_permutations": 19, "n_directions": 3, "rng": 0}
     assert osl.two_sample_test(x, x + 1, **options, memory=92_000).n_directions == 3
 
 
@@ -545,12 +561,12 @@ def cluster() -> Iterator[Any]:
 
 def test_who_works_is_who_dask_would_ask(cluster: Any) -> None:
     """A client that is there but not in use has no say."""
-    assert cluster_at_hand(3) == Cluster(None, 1, 3)
+    assert current_cluster(3) == Cluster(None, 1, 3)
     with dask.config.set(scheduler="threads"):
-        assert cluster_at_hand(3) == Cluster(None, 1, 3)
+        assert current_cluster(3) == Cluster(None, 1, 3)
     for scheduler in (None, "dask.distributed", cluster):
         with dask.config.set(scheduler=scheduler):
-            assert cluster_at_hand(3) == Cluster(cluster, 2, 2)
+            assert current_cluster(3) == Cluster(cluster, 2, 2)
 
 
 def test_points_that_are_sent_are_worked_on_by_all(

@@ -16,12 +16,13 @@ if not (torch.distributed.is_available() and torch.distributed.is_gloo_available
     pytest.skip("this build of torch has no gloo", allow_module_level=True)
 
 from parallel import sharded_cases  # noqa: E402
+from thinning import every  # noqa: E402
 
 # Seconds for everything; ranks that wait for each other give up by themselves, and say where they were.
 _PATIENCE = 240
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=every(2, [2, 4]))
 def failures(request, tmp_path_factory):
     """By case and rank, what went wrong."""
     sharded_cases.compile_kernels()

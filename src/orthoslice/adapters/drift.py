@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from orthoslice.applications.distances import sliced_wasserstein
 from orthoslice.applications.scaling import Scaling, check_scale, fit_scaling
-from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
-from orthoslice.backend.arrays import RNG
+from orthoslice.applications.two_sample.testing import two_sample_test
+from orthoslice.backend.arrays import RNG, HostArray
 from orthoslice.check.options import check_p, is_real
 from orthoslice.clouds.cloud import Cloud, host_clouds
+from orthoslice.directions import NAMED, Sampler
 from orthoslice.directions.base import check_count
 
 # A reference of fewer batches says too little of how far a batch may lie from it.
@@ -152,6 +154,7 @@ class DriftDetector:
             kept,
             points[: self.batch_size],
             self.p,
+            columns=False,
             n_permutations=self.n_splits,
             directions=self.directions,
             n_directions=self.n_directions,
@@ -159,13 +162,21 @@ class DriftDetector:
             memory=self.memory,
             workers=self.workers,
         )
-        self._fitted = _Fitted(reference[:1], kept, scaling, splits)
+        self._fitted = _Fitted(
+            reference[:1],
+            points,
+            scaling,
+            splits.null_distribution,
+            splits.directions,
+            splits.n_directions,
+            splits.seed,
+        )
         return self
 
     @property
     def threshold(self) -> float:
         """How far a batch may be from the reference."""
-        ordered = np.sort(self._checked.splits.null_distribution)
+        ordered = np.sort(self._checked.null_distribution)
         return float(ordered[-self._n_alarms])
 
     def predict(self, batch: Any) -> Drift:
@@ -177,21 +188,84 @@ class DriftDetector:
                 f"`batch` must have {self.batch_size} points, for which the threshold holds; got {cloud.n}. "
                 "Make another detector for another `batch_size`."
             )
-        splits = fitted.splits
         estimate = sliced_wasserstein(
-            fitted.points,
+            fitted.points[self.batch_size :],
             _scaled(cloud, fitted.scaling),
             self.p,
-            directions=splits.directions,
-            n_directions=splits.n_directions,
-            rng=splits.seed,
+            directions=fitted.directions,
+            n_directions=fitted.n_directions,
+            rng=fitted.seed,
             memory=self.memory,
             workers=self.workers,
         )
         statistic = float(estimate.distance)
-        reached = int((splits.null_distribution >= statistic).sum())
+        reached = int((fitted.null_distribution >= statistic).sum())
         pvalue = (reached + 1) / (self.n_splits + 1)
         return Drift(statistic > self.threshold, statistic, self.threshold, pvalue)
+
+    def state(self) -> dict[str, Any]:
+        """All that a fitted detector of NumPy points is made of, as plain values and arrays.
+
+        ``DriftDetector.from_state(state)`` is the same detector; `orthoslice fit` writes it to a file. Units
+        (`scale`) are not part of it: scale points before.
+
+        Examples
+        --------
+        >>> import numpy as np, orthoslice as osl
+        >>> points = np.random.default_rng(0).normal(size=(300, 2))
+        >>> detector = osl.adapters.DriftDetector(20, n_splits=99, rng=0).fit(points)
+        >>> again = osl.adapters.DriftDetector.from_state(detector.state())
+        >>> again.predict(points[:20] + 1) == detector.predict(points[:20] + 1)
+        True
+        """
+        fitted = self._checked
+        if fitted.scaling is not None:
+            raise ValueError("A detector with a `scale` has no state; pass scaled points and `scale=None`.")
+        drawn = fitted.directions
+        return {
+            "batch_size": self.batch_size,
+            "false_alarm_rate": self.false_alarm_rate,
+            "p": self.p,
+            "n_splits": self.n_splits,
+            "directions": {"name": type(drawn).__name__, "options": asdict(drawn)},
+            "n_directions": fitted.n_directions,
+            "seed": fitted.seed,
+            "points": np.asarray(fitted.points),
+            "null_distribution": np.asarray(fitted.null_distribution),
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: Mapping[str, Any], *, memory: int | str = "256MB", workers: int | None = None
+    ) -> Self:
+        """The detector whose :meth:`state` this is."""
+        kinds = {type(sampler).__name__: type(sampler) for sampler in NAMED.values()}
+        named = state["directions"]["name"]
+        if named not in kinds:
+            raise ValueError(f"`state` must name a sampler of `osl.directions`; got {named!r}.")
+        sampler = kinds[named](**state["directions"]["options"])
+        points = np.asarray(state["points"])
+        found = cls(
+            state["batch_size"],
+            false_alarm_rate=state["false_alarm_rate"],
+            p=state["p"],
+            directions=sampler,
+            n_directions=state["n_directions"],
+            n_splits=state["n_splits"],
+            rng=state["seed"],
+            memory=memory,
+            workers=workers,
+        )
+        found._fitted = _Fitted(
+            points[:1],
+            points,
+            None,
+            np.asarray(state["null_distribution"]),
+            sampler,
+            state["n_directions"],
+            state["seed"],
+        )
+        return found
 
     @property
     def _checked(self) -> _Fitted:
@@ -214,8 +288,13 @@ class _Fitted:
     pattern: Any
     """A row of it as it came, with its columns."""
     points: Any
+    """All of it; the place of the first batch is taken by the batches that are looked at."""
     scaling: Scaling | None
-    splits: TwoSampleResult
+    null_distribution: HostArray
+    """Distances of random batches from the rest."""
+    directions: Sampler
+    n_directions: int
+    seed: int | None
 
 
 def _scaled(cloud: Cloud, scaling: Scaling | None) -> Any:

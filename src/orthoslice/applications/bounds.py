@@ -17,7 +17,7 @@ from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
 from orthoslice.clouds.cloud import Cloud, host_clouds
 from orthoslice.clouds.conditioning import centred
-from orthoslice.clouds.lengths import FloatArray, fit_lengths, pair_lengths, power_mean
+from orthoslice.clouds.lengths import FloatArray, pair_lengths, power_mean, scaled_for_lengths
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import as_given, in_canonical_order, with_masses
 from orthoslice.costs.pools import mean_shortening
@@ -25,11 +25,15 @@ from orthoslice.costs.scores import Exact, Sliced
 from orthoslice.couplings.coupling import Coupling, couple, induced_coupling
 from orthoslice.directions import OWN, Auto, Given, Orthogonal, Replicated, Sampler
 from orthoslice.directions.layout import Layout
-from orthoslice.estimates.entry import Options, estimate_distance
+from orthoslice.estimates.entry import estimate_distance
+from orthoslice.estimates.request import Options
 from orthoslice.estimates.result import Estimate
+from orthoslice.exact.transport import Transport, check_effort, transport_clouds
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-1074
+# The bracket of an exact answer is at most this wide, unless costs span many scales.
+_ROUNDED = 1e-9
 # Couplings that are priced anew where the quick prices cannot tell which is the cheapest.
 _MOST_REPRICED = 32
 
@@ -42,6 +46,24 @@ class Bounds:
     upper: float
     p: float
     coupling: Coupling
+    transport: Transport | None = None
+    """Where `rtol` or `time_limit` was given: the answer of :func:`wasserstein`, which has the potentials."""
+    converged: bool = True
+    """Whether the bounds are as near each other as `rtol` asks for."""
+
+    @property
+    def potentials(self) -> tuple[FloatArray, FloatArray]:
+        """Those of :class:`Transport`; for bounds with `rtol`."""
+        return self._proof().potentials
+
+    def verify(self) -> bool:
+        """Check the bounds of the auction from scratch, as :meth:`Transport.verify`; for bounds with `rtol`."""
+        return self._proof().verify()
+
+    def _proof(self) -> Transport:
+        if self.transport is None:
+            raise ValueError("Bounds have potentials, to be verified, if `rtol` is given; got bounds without.")
+        return self.transport
 
     def __repr__(self) -> str:
         return f"Bounds({self.lower:.6g} <= W_{self.p:g} <= {self.upper:.6g})"
@@ -61,6 +83,8 @@ def wasserstein_bounds(
     y_weights: Any = None,
     directions: Any = "auto",
     n_directions: int | None = None,
+    rtol: float | None = None,
+    time_limit: float | None = None,
     rng: RNG = None,
     memory: int | str | None = None,
     workers: int | None = None,
@@ -68,6 +92,8 @@ def wasserstein_bounds(
 ) -> Bounds:
     """Bound the Wasserstein distance W_p of two clouds from both sides, for certain.
 
+    With `rtol` the bounds are as near each other as that: they are those of :func:`wasserstein`, which takes
+    all n * m costs. Without, they take about n log n time and are as tight as sorting makes them, as follows.
     The lower bound is the largest of: every one-dimensional W_p, the distance of the means, and for every
     whole orthonormal block of directions ``(dim^min(p/2, 1) * mean score)^(1/p)``, which is by far the best.
     The upper bound is the cost of a coupling that :func:`match` makes of the cheapest one that a direction
@@ -80,6 +106,9 @@ def wasserstein_bounds(
     ----------
     x, y, p, x_weights, y_weights, directions, n_directions, rng, workers, progress
         As in :func:`sliced_wasserstein`, for single clouds `(n, dim)`.
+    rtol, time_limit
+        As in :func:`wasserstein`. If either is given, the bounds are found by auction, and `directions`,
+        `n_directions`, `rng` and `workers` matter only where it stops short.
     memory
         As in :func:`match`, which needs the most: (n + m) (16 dim + 160) bytes at least, or
         (n + m) (16 dim + 1800) with weights or unequal sizes.
@@ -102,9 +131,18 @@ def wasserstein_bounds(
     >>> bounds = osl.wasserstein_bounds(x, y, rng=0)
     >>> 1.5 < bounds.lower < bounds.upper < 3
     True
+    >>> narrow = osl.wasserstein_bounds(x, y, rtol=0.01)
+    >>> narrow.upper < 1.01 * narrow.lower, narrow.verify()
+    (True, True)
     """
     p = check_p(p)
     cloud_x, cloud_y = host_clouds("wasserstein_bounds", x, y, x_weights, y_weights)
+    certified = None
+    if rtol is not None or time_limit is not None:
+        effort = check_effort(rtol or 0.0, time_limit, memory, progress)
+        certified = _certified(transport_clouds(cloud_x, cloud_y, p, effort), effort.rtol)
+        if certified.converged:
+            return certified
     sampler = check_directions(directions, Cloud(as_array("x", x)))
     count = check_n_directions(n_directions, sampler)
     sampler, rows, rng = _settled(sampler, count, cloud_x.dim, rng)
@@ -122,7 +160,21 @@ def wasserstein_bounds(
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
     moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
     upper, coupling = _upper(cloud_x, cloud_y, projected, moved, memory, workers)
-    return Bounds(_lower(cloud_x, cloud_y, sliced, rows, moved), upper, p, coupling)
+    bounds = Bounds(_lower(cloud_x, cloud_y, sliced, rows, moved), upper, p, coupling)
+    return bounds if certified is None else _tighter(certified, bounds)
+
+
+def _certified(transport: Transport, rtol: float) -> Bounds:
+    is_narrow = transport.upper <= (1 + max(rtol, _ROUNDED)) * transport.lower or transport.upper == 0
+    return Bounds(transport.lower, transport.upper, transport.p, transport.coupling, transport, is_narrow)
+
+
+def _tighter(certified: Bounds, other: Bounds) -> Bounds:
+    """The better of two bounds on either side."""
+    upper = min(certified, other, key=lambda bounds: bounds.upper)
+    return replace(
+        certified, lower=max(certified.lower, other.lower), upper=upper.upper, coupling=upper.coupling
+    )
 
 
 def _settled(sampler: Sampler, count: int | None, dim: int, rng: RNG) -> tuple[Sampler, int | None, RNG]:
@@ -253,8 +305,8 @@ def _largest_stretch(theta: FloatArray) -> float:
 
 def _by_axes(x: Cloud, y: Cloud, p: float) -> float:
     """The bound that the axes give: a basis on which projections are not rounded."""
-    fit_x, fit_y, exponent = fit_lengths(x, y)
-    ready = with_masses(as_given(fit_x), as_given(fit_y))
+    scaled_x, scaled_y, exponent = scaled_for_lengths(x, y)
+    ready = with_masses(as_given(scaled_x), as_given(scaled_y))
     distances = []
     for k in range(x.dim):
         px, py = (np.ascontiguousarray(c.points[None, :, k]) for c in ready)
@@ -271,15 +323,17 @@ def _upper(
     x: Cloud, y: Cloud, projected: Estimate, moved: float, memory: int | str | None, workers: int | None
 ) -> tuple[float, Coupling]:
     """The cost of the cheapest coupling, rounded up, and the coupling; the arguments are those of `_lower`."""
-    fit_x, fit_y, exponent = fit_lengths(x, y)
-    cost, coupling = _cheapest(fit_x, fit_y, projected, memory, workers)
+    scaled_x, scaled_y, exponent = scaled_for_lengths(x, y)
+    cost, coupling = _cheapest(scaled_x, scaled_y, projected, memory, workers)
     coupling = replace(coupling, x=x.points, y=y.points)
     if cost == 0 and ((moved == 0 and exponent == 0) or _same(x, y)):
         return 0.0, coupling
     # Nothing cancels in a cost, so its error is relative.
     cost = cost * (1 + (x.dim + 64) * _EPS) + _lost(x.dim, exponent)
-    origin = fit_x.points[0]
-    size = max(_size(Cloud(c.points - origin), Cloud(np.zeros_like(origin)[None])) for c in (fit_x, fit_y))
+    origin = scaled_x.points[0]
+    size = max(
+        _size(Cloud(c.points - origin), Cloud(np.zeros_like(origin)[None])) for c in (scaled_x, scaled_y)
+    )
     return math.nextafter(_grown(cost + _shifted(moved, 2 * size, projected.p), exponent), math.inf), coupling
 
 
@@ -319,7 +373,7 @@ def _cost(coupling: Coupling, p: float) -> float:
 
 
 def _lost(dim: int, exponent: int) -> float:
-    """What a length may have lost where :func:`fit_lengths` rounded coordinates, or where it underflowed."""
+    """What a length may have lost to rounding by :func:`scaled_for_lengths`, or to underflow."""
     return (4 * dim if exponent else 4) * _TINY
 
 

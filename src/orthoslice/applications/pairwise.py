@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from orthoslice.backend.arrays import RNG, Stream, Table, is_traced, resolve_rng, to_numpy
+from orthoslice.backend.arrays import RNG, HostArray, Key, is_traced, resolve_rng, to_numpy
 from orthoslice.backend.memory import check_room, share_memory
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import ordered_map
@@ -78,29 +78,29 @@ class Pairwise:
     _scale: float
 
     @property
-    def value(self) -> Table:
+    def value(self) -> HostArray:
         return self._square(rescaled(self._pairs.mean, self._scale, self.p))
 
     @property
-    def stderr(self) -> Table:
+    def stderr(self) -> HostArray:
         return self._square(rescaled(self._pairs.stderr, self._scale, self.p))
 
     @property
-    def distance(self) -> Table:
+    def distance(self) -> HostArray:
         return self._square(self._distances)
 
     @property
-    def _distances(self) -> Table:
+    def _distances(self) -> HostArray:
         """The distance of every pair."""
-        distances: Table = rescaled(root(self._pairs.mean, self.p), self._scale, 1)
+        distances: HostArray = rescaled(root(self._pairs.mean, self.p), self._scale, 1)
         return distances
 
     @property
-    def distance_stderr(self) -> Table:
+    def distance_stderr(self) -> HostArray:
         errors = root_stderr(self._pairs.mean, self._pairs.stderr, self.p)
         return self._square(rescaled(errors, self._scale, 1))
 
-    def _square(self, pairs: Table) -> Table:
+    def _square(self, pairs: HostArray) -> HostArray:
         """A symmetric matrix from its entries above the diagonal."""
         clouds = len(self.labels)
         matrix = np.zeros((clouds, clouds), dtype=pairs.dtype)
@@ -131,7 +131,7 @@ class Pairwise:
         try:
             import pandas as pd
         except ImportError as error:
-            raise ImportError("`to_frame` makes a pandas frame: pip install 'orthoslice[data]'.") from error
+            raise ImportError("`to_frame` makes a pandas frame: pip install pandas.") from error
         if what != "pairs":
             index = pd.Index(self.labels, tupleize_cols=False)
             return pd.DataFrame(getattr(self, what), index=index, columns=index)
@@ -239,11 +239,11 @@ def pairwise(
         pool, scale, room = pool_clouds(points, points[0].dtype, p, room)
     score: Score = Exact() if is_projected else Sliced()
     sampler, layout = plan_layout(sampler, count, pool.dim, score, p, adaptive=False)
-    stream, seed = resolve_rng(rng, np.zeros(1))
+    key, seed = resolve_rng(rng, np.zeros(1))
     layout = _with_few_units(layout, len(labels), given)
-    job = Job(pool, starts, p, layout, layout.unit_ends, room, workers)
+    job = PairwiseJob(pool, starts, p, layout, layout.unit_ends, room, workers)
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
-    sums = _lazy_sums(job, score, points, sampler, stream) if pool.is_lazy else _sums(job, sampler, stream)
+    sums = _lazy_sums(job, score, points, sampler, key) if pool.is_lazy else _sums(job, sampler, key)
     found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
     if not pool.is_lazy:
         _check_values(job, points, found.mean)
@@ -260,26 +260,26 @@ def pairwise(
     )
 
 
-UnitSums: TypeAlias = list[tuple[int, int, Table]]
+UnitSums: TypeAlias = list[tuple[int, int, HostArray]]
 """Units, how many rows of theirs were scored, and the summed scores of all pairs, `(pairs,)`."""
 
 
-class Job(NamedTuple):
+class PairwiseJob(NamedTuple):
     """What the workers need: all clouds, the power, the layout, memory and the number of threads."""
 
     pool: Cloud
     """All clouds, one after the other; with roundings where pairs are priced in full space and ties count."""
-    starts: Table
+    starts: HostArray
     """Where each cloud begins, and the number of points at the end, `(clouds + 1,)`."""
     p: float
     layout: Layout
-    unit_ends: Table
+    unit_ends: HostArray
     """`layout.unit_ends`, worked out once."""
     memory: int
     workers: int
 
     @property
-    def rounding(self) -> Table | None:
+    def rounding(self) -> HostArray | None:
         return self.pool.rounding if isinstance(self.pool, ReadyCloud) else None
 
     @property
@@ -341,7 +341,7 @@ def _with_few_units(layout: Layout, clouds: int, memory: int) -> Layout:
     return Layout(layout.runs, -(-layout.n_blocks // most))
 
 
-def _check_values(job: Job, clouds: list[Cloud], values: Table) -> None:
+def _check_values(job: PairwiseJob, clouds: list[Cloud], values: HostArray) -> None:
     """Raise where p is so high that costs of different clouds underflow."""
     i, j = np.triu_indices(len(clouds), 1)
     for pair in np.flatnonzero(values < np.finfo(job.pool.dtype).eps):
@@ -349,24 +349,24 @@ def _check_values(job: Job, clouds: list[Cloud], values: Table) -> None:
         check_underflow(job.p, job.pool.dtype, values[pair : pair + 1], differ)
 
 
-def _sums(job: Job, sampler: Sampler, stream: Stream) -> Iterator[UnitSums]:
+def _sums(job: PairwiseJob, sampler: Sampler, key: Key) -> Iterator[UnitSums]:
     """Summed scores, a few directions at a time."""
     dim, dtype = job.pool.dim, job.pool.dtype
     workers, most = job.shared(sampler.ambient_dim(dim))
-    pieces = sweep_directions(sampler, job.layout, stream, dim, dtype, most)
+    pieces = sweep_directions(sampler, job.layout, key, dim, dtype, most)
     return ordered_map((functools.partial(unit_sums, job, piece) for piece in pieces), workers)
 
 
 def _lazy_sums(
-    job: Job, score: Score, clouds: list[Cloud], sampler: Sampler, stream: Stream
+    job: PairwiseJob, score: Score, clouds: list[Cloud], sampler: Sampler, key: Key
 ) -> Iterator[UnitSums]:
     """As :func:`_sums`, for clouds in chunks."""
     from orthoslice.parallel.sweeping import lazy_unit_sums
 
-    return lazy_unit_sums(job, score, clouds, sampler, stream)
+    return lazy_unit_sums(job, score, clouds, sampler, key)
 
 
-def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
+def _unit_means(job: PairwiseJob, sums: Iterator[UnitSums], progress: bool) -> HostArray:
     """The mean score of each unit of directions for all pairs, `(units, pairs)`."""
     layout = job.layout
     totals = np.zeros((layout.n_units, job.n_pairs))
@@ -375,16 +375,16 @@ def _unit_means(job: Job, sums: Iterator[UnitSums], progress: bool) -> Table:
             for unit, rows, total in found:
                 totals[unit] += total
                 advance(rows)
-    means: Table = totals / layout.unit_rows[:, None]
+    means: HostArray = totals / layout.unit_rows[:, None]
     return means
 
 
-def unit_sums(job: Job, piece: Piece) -> UnitSums:
+def unit_sums(job: PairwiseJob, piece: Piece) -> UnitSums:
     """Summed scores of all pairs for each unit that a piece has rows of, with the unit and how many rows."""
     rows = np.ascontiguousarray(job.pool.project(piece.directions, piece.rows))
     if job.rounding is None:
         sort_segments(rows, job.starts)
-        price: Callable[..., Table] = segment_costs
+        price: Callable[..., HostArray] = segment_costs
     else:
         rows = order_segments(rows, job.rounding, job.starts)
         price = functools.partial(segment_space_costs, job.pool.points)
@@ -396,7 +396,7 @@ def unit_sums(job: Job, piece: Piece) -> UnitSums:
     ]
 
 
-def each_ready_for_ties(pool: Cloud, starts: Table) -> ReadyCloud:
+def each_ready_for_ties(pool: Cloud, starts: HostArray) -> ReadyCloud:
     """All clouds of float64, the points of each in the order that ties are to keep, with their roundings.
 
     The pool is changed in place.

@@ -92,7 +92,7 @@ def stoppable() -> Iterator[Stop]:
     stop = Stop()
     token = _current.set(stop)
     before: Any = signal.getsignal(signal.SIGINT)
-    # Only the main thread hears of signals, and a handler that is not Python's could not be put back.
+    # Only the main thread gets signals, and a handler that is not Python's could not be restored.
     hears = threading.current_thread() is threading.main_thread() and before is not None
 
     def ask(*_: Any) -> None:

@@ -110,7 +110,12 @@ def column_names(name: str, value: Any) -> list[Hashable] | None:
     """The names of the columns of a frame, or None if `value` is not a frame."""
     if not is_frame(value):
         return None
-    columns: list[Hashable] = list(getattr(value, "column_names", value.columns))
+    return check_names(name, getattr(value, "column_names", value.columns))
+
+
+def check_names(name: str, names: Iterable[Hashable]) -> list[Hashable]:
+    """The names of columns, which must differ."""
+    columns = list(names)
     if twice := repeated(columns):
         raise ValueError(f"`{name}` must have a name of its own for each column; got {listed(twice)} twice.")
     return columns

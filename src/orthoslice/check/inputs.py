@@ -193,10 +193,10 @@ def exact_floating(name: str, array: Array) -> DType:
     table = to_numpy(array)
     largest = max(int(table.max()), -int(table.min()))
     for dtype in (default, wide_float(array)):
-        if largest <= 1 << _digits(xp, dtype) or (dtype == xp.float64 and _fits_float64(table)):
+        if largest <= 1 << _digits(xp, dtype) or (dtype == xp.float64 and _is_exact_in_float64(table)):
             return dtype
     # The type that the library has is too narrow, or every floating type is.
-    wider = dtype != xp.float64 and _fits_float64(table)
+    wider = dtype != xp.float64 and _is_exact_in_float64(table)
     remedy = " and float64 does not: in JAX, set `jax_enable_x64`" if wider else ""
     raise ValueError(
         f"`{name}` must hold integers that floating point holds exactly; got magnitudes up to {largest}, which "
@@ -210,7 +210,7 @@ def _digits(xp: Namespace, dtype: DType) -> int:
     return 1 - round(math.log2(float(xp.finfo(dtype).eps)))
 
 
-def _fits_float64(table: np.ndarray[Any, Any]) -> bool:
+def _is_exact_in_float64(table: np.ndarray[Any, Any]) -> bool:
     """Whether float64 holds integers without rounding."""
     floating = table.astype(np.float64)
     # A number rounded up to the end of the integers' range would overflow on the way back.

@@ -1,4 +1,4 @@
-"""Other libraries' names for our options, answered by an error that says our name."""
+"""Other names for our options, mostly those of other libraries, answered by an error that says our name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
-# What POT, SciPy, scikit-learn and GeomLoss call our options.
+# What POT, SciPy, scikit-learn and GeomLoss call our options; a `score` is what a direction gets by a `method`.
 _OURS = {
     "a": "x_weights",
     "b": "y_weights",
@@ -24,6 +24,7 @@ _OURS = {
     "seed": "rng",
     "random_state": "rng",
     "n_jobs": "workers",
+    "score": "method",
 }
 _HINTS = {"projections": ", whose rows are the directions (POT's are the columns)"}
 

@@ -14,7 +14,8 @@ import numpy as np
 from orthoslice.backend.arrays import (
     Array,
     DType,
-    Stream,
+    Key,
+    Operation,
     float_info,
     is_readable,
     is_traced,
@@ -22,6 +23,7 @@ from orthoslice.backend.arrays import (
     namespace,
     to_numpy,
 )
+from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.threads import default_workers
 from orthoslice.check.inputs import as_array, as_floating, check_same_library, common_dtype, on_host
 from orthoslice.clouds.cloud import Cloud
@@ -92,7 +94,7 @@ def check_host_directions(directions: Any, x: Cloud) -> Sampler:
 
 
 # Blocks to draw: enough to meet two that differ, even of a sampler with few different blocks.
-_LOOKED_AT = 8
+_TRIED_BLOCKS = 8
 
 
 def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> tuple[Run, ...]:
@@ -113,7 +115,7 @@ def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> tuple[Run, .
         )
     try:
         for size in {run.rows for run in runs}:
-            _look_at_sampler(sampler, size, dim, sum(run.n_blocks for run in runs) > 1)
+            _try_sampler(sampler, size, dim, sum(run.n_blocks for run in runs) > 1)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -122,11 +124,11 @@ def check_sampler(sampler: Sampler, n_directions: int, dim: int) -> tuple[Run, .
 
 
 @functools.lru_cache(maxsize=1024)
-def _look_at_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> None:
+def _try_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> None:
     """Draw some blocks on the host, once a sampler and size: shape, lengths, angles and differences."""
-    blocks = _LOOKED_AT if several else 1
-    stream = Stream.from_seed(0, np.zeros(1))
-    drawn = sampler.blocks(stream, np.arange(blocks, dtype=np.int32), rows, dim, np.dtype(np.float64))
+    blocks = _TRIED_BLOCKS if several else 1
+    key = Key.from_seed(0, np.zeros(1))
+    drawn = sampler.blocks(key, np.arange(blocks, dtype=np.int32), rows, dim, np.dtype(np.float64))
     theta = to_numpy(
         drawn.theta if isinstance(drawn, DenseDirections) else dense_rows(drawn, slice(0, blocks * rows))
     )
@@ -162,7 +164,7 @@ def _look_at_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> No
     if several and dim > 1 and (table == table[0]).all():
         raise ValueError(
             f"`draw` of {sampler!r} must give every key a block of its own, since error bars rest on their "
-            f"independence; {blocks} keys gave the same rows. Draw from `stream`, or let `block_rows` be the "
+            f"independence; {blocks} keys gave the same rows. Draw from `key`, or let `block_rows` be the "
             "number of directions, which says that they are one block."
         )
 
@@ -243,6 +245,29 @@ def _parse_bytes(text: str) -> float | None:
     return None
 
 
+units_or_nan = Operation("units_or_nan")
+"""units_or_nan(theta (slices, dim), tolerance, rounding) -> (slices, dim): rows divided by their length.
+
+Those that are off by no more than `rounding` stay as they are, and those by more than `tolerance` become NaN.
+"""
+
+
+@units_or_nan.implementation("cuda", lambda theta, *_: cuda_refusal(theta))
+def _units_or_nan_cuda(theta: Array, tolerance: float, rounding: float) -> Array:
+    from orthoslice.backend.kernels.cuda.rows import check_rows
+
+    return check_rows(theta, tolerance, rounding)
+
+
+@units_or_nan.implementation("reference", lambda *_: None)
+def _units_or_nan(theta: Array, tolerance: float, rounding: float) -> Array:
+    xp = namespace(theta)
+    norm = xp.linalg.vector_norm(theta, axis=1, keepdims=True)
+    off = xp.abs(norm - 1)
+    sound = xp.where(off <= tolerance, theta, xp.full_like(norm, math.nan))
+    return xp.where(off > rounding, sound / norm, sound)
+
+
 def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
     """Rows normalised in their own type; raises unless they had unit length in the type they came in."""
     xp = namespace(theta)
@@ -253,10 +278,7 @@ def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
     # Rows that are off by no more than rounding in their own type stay as they are.
     rounding = own**0.75
     if not is_readable(theta):
-        norm = xp.linalg.vector_norm(theta, axis=1, keepdims=True)
-        off = xp.abs(norm - 1)
-        sound = xp.where(off <= tolerance, theta, xp.full_like(norm, math.nan))
-        return xp.where(off > rounding, sound / norm, sound)
+        return units_or_nan(theta, tolerance, rounding)
     rows = to_numpy(theta)
     norms = np.sqrt(np.vecdot(rows, rows))
     off = np.abs(norms - 1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from orthoslice.cli.options import (
     Clustering,
+    Deciding,
     Drawing,
+    Grouping,
     Printing,
     Reading,
     Sampling,
@@ -19,13 +21,24 @@ from orthoslice.cli.options import (
     command,
     unwrapped,
 )
-
-_EPILOG = (
-    "Files: .csv, .tsv, .parquet, .feather, .npy, .npz, .h5ad, .zarr, folders of images, or - for CSV from "
-    "standard input. An array inside a file is FILE::KEY, such as cells.h5ad::X_pca."
+from orthoslice.cli.telling import (
+    SCALE_HINT,
+    all_parts,
+    comparison_options,
+    files_of,
+    is_different,
+    leave,
+    quantities,
+    record_of,
+    tell_batches,
+    tell_comparison,
 )
 
-_SCALE_HINT = "add --standardize"
+_EPILOG = (
+    "Files: .csv and .tsv (.gz, .zst), .jsonl, .parquet, .feather, .arrow, .xlsx, .npy, .npz, .h5ad, .zarr, "
+    "folders of images, or - for CSV from standard input. An array inside a file is FILE::KEY, such as "
+    "cells.h5ad::X_pca."
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,6 +50,9 @@ app = typer.Typer(
 
 First = Annotated[str, typer.Argument(metavar="A", help="A table: a file, a folder of images, or -.")]
 Second = Annotated[str, typer.Argument(metavar="B", help="The table to compare it with.")]
+SecondUnlessGrouped = Annotated[
+    str | None, typer.Argument(metavar="B", help="The table to compare it with; none with --by.")
+]
 
 
 def _version(asked: bool) -> None:
@@ -65,39 +81,46 @@ def main(
 app.callback(help=unwrapped(main))(main)
 
 
-@command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Testing, Printing)
+# What a whole comparison can be told, for the command that prints it and the one that writes a report.
+_COMPARING = (Reading, Grouping, Weighing, Drawing, Stopping, Clustering, Sampling, Testing, Deciding)
+
+
+@command(app, *_COMPARING, Printing)
 def compare(
     a: First,
-    b: Second,
     reading: Reading,
+    grouping: Grouping,
     weighing: Weighing,
     drawing: Drawing,
     stopping: Stopping,
     clustering: Clustering,
     sampling: Sampling,
     testing: Testing,
+    deciding: Deciding,
     printing: Printing,
+    b: SecondUnlessGrouped = None,
 ) -> None:
     """Say all there is to say of two tables: the one to know.
 
-    Rows are cases (people, images, cells), columns what is known of them. Columns are matched by name, and
-    those without numbers are left out.
+    Rows are cases (people, images, cells), columns what is known of them. Columns are matched by name and
+    measured in their standard deviations; those of a few words are compared by their shares. With --by, the
+    groups of one table are compared: two with each other, more of them each with all others.
 
-    Example: [bold]orthoslice compare before.csv after.csv --standardize[/bold]
+    Example: [bold]orthoslice compare before.csv after.csv[/bold]
     """
-    from orthoslice.applications.compare.compare import PARTS
     from orthoslice.cli import running
 
-    answer = running.read((a, b), reading, weighing.weights)
-    ready = running.plan(
-        answer,
-        reading,
-        drawing,
-        rtol=stopping.rtol,
-        n_permutations=testing.n_permutations,
-        max_rows=sampling.max_rows,
+    groups = (grouping, weighing, drawing, stopping, sampling, testing, deciding)
+    answer = running.read(files_of(a, b, grouping), reading, *groups, tally=True)
+    if len(answer.tables) > 2:
+        options = comparison_options(sampling, testing, deciding)
+        tell_batches("compare", answer, "the others", reading, drawing, options, deciding, printing)
+        return
+    ready = running.prepare(
+        answer, reading, drawing, **comparison_options(stopping, sampling, testing, deciding)
     )
-    _tell_comparison("compare", answer, running.work_out(ready, PARTS, answer, clustering.scheduler), printing)
+    found = running.work_out(ready, all_parts(), answer, clustering.scheduler)
+    tell_comparison("compare", answer, found, printing, deciding)
 
 
 @command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Printing)
@@ -123,16 +146,16 @@ def distance(
     from orthoslice.applications.compare.words import notes_of
     from orthoslice.cli import render, running, schema
 
-    answer = running.read((a, b), reading, weighing.weights)
-    ready = running.plan(answer, reading, drawing, rtol=stopping.rtol, max_rows=sampling.max_rows)
+    answer = running.read((a, b), reading, weighing, drawing, stopping, sampling)
+    ready = running.prepare(answer, reading, drawing, rtol=stopping.rtol, max_rows=sampling.max_rows)
     found = running.work_out(ready, ("sliced", "projected"), answer, clustering.scheduler)
-    notes = notes_of(found, _SCALE_HINT)
-    record = schema.record("distance", answer.inputs, [*answer.notes, *notes]) | schema.of_comparison(found)
+    notes = notes_of(found, SCALE_HINT)
+    record = schema.record("distance", answer, [*answer.notes, *notes]) | schema.of_comparison(found)
     if not running.printed_as_json(record, printing.json):
-        render.print_quantities(" and ".join(found.names), _quantities(found))
+        render.print_quantities(f"{' and '.join(found.names)}, {answer.units}", quantities(found))
         for note in notes:
             render.say(note)
-    _exit(answer)
+    leave(answer)
 
 
 @command(app, Reading, Weighing, Drawing, Sampling, Printing)
@@ -152,43 +175,53 @@ def bounds(
 
     Example: [bold]orthoslice bounds a.parquet b.parquet[/bold]
     """
-    _one_part("bounds", (a, b), reading, weighing, drawing, printing, max_rows=sampling.max_rows)
+    from orthoslice.cli import running
+
+    answer = running.read((a, b), reading, weighing, drawing, sampling)
+    ready = running.prepare(answer, reading, drawing, max_rows=sampling.max_rows)
+    tell_comparison("bounds", answer, running.work_out(ready, ("bounds",), answer), printing)
 
 
-@command(app, Reading, Drawing, Sampling, Testing, Printing, name="test")
+@command(app, Reading, Grouping, Drawing, Sampling, Testing, Deciding, Printing, name="test")
 def run_test(
-    a: First,
-    b: Second,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="A B [C ...]", help="A reference and what to compare it with; one with --by."),
+    ],
     reading: Reading,
+    grouping: Grouping,
     drawing: Drawing,
     sampling: Sampling,
     testing: Testing,
+    deciding: Deciding,
     printing: Printing,
-    level: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Exit with 1 if the p-value is at most this, as diff does."),
-    ] = None,
 ) -> None:
     """Test whether the difference of two tables may be chance.
 
     Rows are shuffled between the tables many times. The p-value is how often chance alone puts them as far
     apart as they are: if both come from one source, it is at most 5% in at most 5% of cases, whatever the data.
-    Rows must not depend on each other.
+    Rows must not depend on each other. Columns are tested one by one besides, by all rows.
+
+    With more than two tables the first is the reference, and p-values are adjusted for the number of others.
 
     Example: [bold]orthoslice test monday.csv tuesday.csv --level 0.01 || echo "something changed"[/bold]
     """
-    found = _one_part(
-        "test",
-        (a, b),
-        reading,
-        Weighing(),
-        drawing,
-        printing,
-        max_rows=sampling.max_rows,
-        n_permutations=testing.n_permutations,
-    )
-    if level is not None and found.test.pvalue <= level:
-        raise typer.Exit(1)
+    from orthoslice.cli import running
+
+    groups = (grouping, drawing, sampling, testing, deciding)
+    first, *others = files
+    if len(others) < 2:
+        files = list(files_of(first, others[0] if others else None, grouping))
+    elif grouping.by is not None:
+        raise ValueError("--by splits one table; pass one.")
+    answer = running.read(files, reading, *groups, tally=True)
+    if len(answer.tables) > 2:
+        reference = answer.labels[0] if grouping.by is None else "the others"
+        options = comparison_options(sampling, testing, deciding)
+        tell_batches("test", answer, reference, reading, drawing, options, deciding, printing)
+        return
+    ready = running.prepare(answer, reading, drawing, **comparison_options(sampling, testing, deciding))
+    tell_comparison("test", answer, running.work_out(ready, ("test",), answer), printing, deciding)
 
 
 @command(app, Reading, Drawing, Printing)
@@ -206,9 +239,9 @@ def pairwise(
     from orthoslice.check.options import check_memory
     from orthoslice.cli import render, running, schema
 
-    answer = running.read(files, reading)
+    answer = running.read(files, reading, drawing)
     room = check_memory(reading.memory)
-    clouds = running.fitting(answer, room, drawing.seed)
+    clouds = running.points_within_memory(answer, room, drawing.seed)
     with running.status("Measuring all pairs"):
         found = osl.pairwise(
             dict(zip(answer.labels, clouds, strict=True)),
@@ -219,11 +252,9 @@ def pairwise(
             memory=room // 2,
         )
     order = schema.cluster_order(found.distance)
-    record = schema.record("pairwise", answer.inputs, answer.notes) | {
-        "pairwise": schema.of_pairwise(found, order)
-    }
+    record = schema.record("pairwise", answer, answer.notes) | {"pairwise": schema.of_pairwise(found, order)}
     if not running.printed_as_json(record, printing.json):
-        render.print_matrix(answer.labels, found.distance, order)
+        render.print_matrix(answer.labels, found.distance, order, answer.units)
 
 
 @command(app, Reading, Weighing, Drawing, Printing)
@@ -245,60 +276,153 @@ def plan(
     Example: [bold]orthoslice plan a.csv b.csv -o plan.csv[/bold]
     """
     from orthoslice.cli import render, running, schema
-    from orthoslice.cli.plans import check_output, make_plan
+    from orthoslice.cli.row_pairs import check_output, write_pairs
 
     check_output(output, (".csv", ".npz"), (a, b))
-    answer = running.read((a, b), reading, weighing.weights)
+    answer = running.read((a, b), reading, weighing, drawing)
     with running.status("Pairing rows"):
-        found = make_plan(answer.tables, reading, drawing, output)
-    record = schema.record("plan", answer.inputs, answer.notes) | {"plan": found}
+        found = write_pairs(answer.tables, reading, drawing, output)
+    record = schema.record("plan", answer, answer.notes) | {"plan": found}
     if not running.printed_as_json(record, printing.json):
         render.say(
             f"wrote {found['n_pairs']:,} pairs to {output}; they move by {found['distance']:.4g} on average."
         )
 
 
-@command(app, Reading, Weighing, Drawing, Stopping, Clustering, Sampling, Testing)
+@command(app, *_COMPARING)
 def report(
     context: typer.Context,
     a: First,
-    b: Second,
     reading: Reading,
+    grouping: Grouping,
     weighing: Weighing,
     drawing: Drawing,
     stopping: Stopping,
     clustering: Clustering,
     sampling: Sampling,
     testing: Testing,
+    deciding: Deciding,
+    b: SecondUnlessGrouped = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("report.html"),
+    json: Annotated[bool, typer.Option("--json", help="Print the record of compare as JSON too.")] = False,
 ) -> None:
     """Write all that compare says, with pictures, to one HTML file that opens offline.
 
     Example: [bold]orthoslice report a.csv b.csv -o report.html[/bold]
     """
-    from orthoslice.applications.compare.compare import PARTS
     from orthoslice.backend.stopping import EXIT_INTERRUPTED
     from orthoslice.cli import render, running
     from orthoslice.cli.invocation import invocation
-    from orthoslice.cli.plans import check_output
     from orthoslice.cli.report import write_report
+    from orthoslice.cli.row_pairs import check_output
 
-    check_output(output, (".html", ".htm"), (a, b))
-    answer = running.read((a, b), reading, weighing.weights)
-    ready = running.plan(
-        answer,
-        reading,
-        drawing,
-        rtol=stopping.rtol,
-        n_permutations=testing.n_permutations,
-        max_rows=sampling.max_rows,
+    files = files_of(a, b, grouping)
+    check_output(output, (".html", ".htm"), files)
+    groups = (grouping, weighing, drawing, stopping, sampling, testing, deciding)
+    answer = running.read(files, reading, *groups, tally=True)
+    if len(answer.tables) > 2:
+        raise ValueError("A report is about two tables; --by gave more. Use `orthoslice compare`.")
+    ready = running.prepare(
+        answer, reading, drawing, **comparison_options(stopping, sampling, testing, deciding)
     )
-    found = running.work_out(ready, PARTS, answer, clustering.scheduler)
+    found = running.work_out(ready, all_parts(), answer, clustering.scheduler)
     if answer.exit_code != EXIT_INTERRUPTED:
         with running.status("Drawing"):
-            write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=_SCALE_HINT)
+            write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=SCALE_HINT)
         render.say(f"wrote {output}.")
-    _exit(answer)
+    if json:
+        render.print_json(record_of("report", answer, found))
+    leave(answer, is_different(found.pvalue, deciding))
+
+
+@command(app, Reading, Drawing, Printing)
+def fit(
+    a: Annotated[
+        str, typer.Argument(metavar="REF", help="The reference: a table whose rows are as they should be.")
+    ],
+    reading: Reading,
+    drawing: Drawing,
+    printing: Printing,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: an .osl file.")] = Path(
+        "reference.osl"
+    ),
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows of the batches to come. Default: a twentieth of the reference."),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(min=0, max=1, help="How often a sound batch may raise an alarm.")
+    ] = 0.05,
+    max_rows: Annotated[
+        int, typer.Option(min=2, help="Of a larger reference this many rows are kept, chosen at random.")
+    ] = 20_000,
+    n_splits: Annotated[
+        int, typer.Option(min=1, help="How many random batches of the reference set the threshold.")
+    ] = 999,
+) -> None:
+    """Learn what batches of a reference look like, and write it to a file for check.
+
+    Example: [bold]orthoslice fit reference.csv -o reference.osl[/bold]
+    """
+    from orthoslice.cli import references, render, running, schema
+    from orthoslice.cli.row_pairs import check_output
+
+    check_output(output, (".osl",), (a,))
+    options = {"batch_size": batch_size, "level": level, "max_rows": max_rows, "n_splits": n_splits}
+    answer, units = running.read_reference(a, reading, drawing, options)
+    with running.status("Setting the threshold"):
+        found = references.make_reference(
+            answer.tables[0],
+            units,
+            reading.gaps,
+            max_rows,
+            batch_size,
+            false_alarm_rate=level / 2,
+            p=1 if drawing.p is None else drawing.p,
+            directions=drawing.directions.value,
+            n_directions=drawing.n_directions,
+            n_splits=n_splits,
+            rng=drawing.seed,
+        )
+    references.write_reference(output, found)
+    record = schema.record("fit", answer, answer.notes, units) | schema.of_reference(str(output), found)
+    if not running.printed_as_json(record, printing.json):
+        size, threshold = found.detector.batch_size, found.detector.threshold
+        render.say(f"wrote {output}: batches of {size:,} rows may be {threshold:.4g} from it.")
+
+
+@command(app, Reading, Drawing, Printing)
+def check(
+    reference: Annotated[str, typer.Argument(metavar="REF.osl", help="What fit wrote.")],
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="A table with the columns of the reference.")],
+    reading: Reading,
+    drawing: Drawing,
+    printing: Printing,
+    level: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="How often a sound batch may raise an alarm. Default: that of fit."),
+    ] = None,
+) -> None:
+    """Check a batch against a reference that fit wrote; exit with 1 if it does not look like it.
+
+    Columns, units and what to do with missing values are those of the reference. The distance of the batch is
+    compared with those of random batches of the reference, and every column besides; both at half the level.
+
+    Example: [bold]orthoslice check reference.osl monday.csv --level 0.01[/bold]
+    """
+    from orthoslice.cli import references, render, running, schema
+
+    known, answer = running.read_batch(reference, batch, reading, drawing, level)
+    limit = answer.options["level"]
+    with running.status("Comparing with the reference"):
+        drift, columns = references.check_batch(known, answer.tables[0], limit, drawing.seed, answer.tell)
+    pvalue = min(1.0, 2 * min(p for p in (drift.pvalue, *(c.pvalue for c in columns)) if p is not None))
+    record = schema.record("check", answer, answer.notes, known.units) | schema.of_check(
+        reference, known, drift, columns, pvalue, limit
+    )
+    if not running.printed_as_json(record, printing.json):
+        render.print_sections(references.tell_check(known, answer.labels[0], drift, columns, pvalue, limit))
+    leave(answer, pvalue <= limit)
 
 
 @command(app, Printing)
@@ -322,7 +446,7 @@ def warmup() -> None:
     import time
 
     from orthoslice.cli import render, running
-    from orthoslice.cli.about import compile_kernels
+    from orthoslice.cli.warming import compile_kernels
 
     began = time.perf_counter()
     with running.status("Compiling"):
@@ -339,71 +463,15 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="The same seed repeats the numbers.")] = 0,
 ) -> None:
     """Compare images of two handwritten digits: SW, PW, their intervals, and bounds on W."""
-    from orthoslice.applications.compare.compare import plan_comparison
+    from orthoslice.applications.compare.compare import prepare_comparison
     from orthoslice.cli import render
     from orthoslice.datasets import digits
 
     x, y = digits(first), digits(second)
-    ready = plan_comparison(x, y, p, max_rows=len(x) + len(y), rng=seed)
+    ready = prepare_comparison(x, y, p, max_rows=len(x) + len(y), rng=seed)
     found = ready.finish({part: ready.work_out(part) for part in ("sliced", "bounds", "projected")})
-    rows, title = _quantities(found), f"Digit {first} {x.shape} against digit {second} {y.shape}"
+    rows, title = quantities(found), f"Digit {first} {x.shape} against digit {second} {y.shape}"
     if render.wants_json(printing.json):
         render.print_json({"title": title, "rows": rows})
     else:
         render.print_quantities(title, rows)
-
-
-def _one_part(
-    part: str,
-    files: tuple[str, str],
-    reading: Reading,
-    weighing: Weighing,
-    drawing: Drawing,
-    printing: Printing,
-    **options: Any,
-) -> Any:
-    """A command that is one part of a comparison."""
-    from orthoslice.cli import running
-
-    answer = running.read(files, reading, weighing.weights)
-    ready = running.plan(answer, reading, drawing, **options)
-    found = running.work_out(ready, (part,), answer)
-    _tell_comparison(part, answer, found, printing)
-    return found
-
-
-def _tell_comparison(name: str, answer: Any, found: Any, printing: Printing) -> None:
-    from orthoslice.applications.compare.words import notes_of, tell
-    from orthoslice.cli import render, running, schema
-
-    told = [*answer.notes, *notes_of(found, _SCALE_HINT)]
-    record = schema.record(name, answer.inputs, told) | schema.of_comparison(found)
-    if not running.printed_as_json(record, printing.json):
-        render.print_sections(tell(found, _SCALE_HINT))
-    _exit(answer)
-
-
-def _quantities(found: Any) -> list[dict[str, Any]]:
-    """Distances and bounds as rows of a table, from the smallest to the largest."""
-    from orthoslice.applications.compare.words import quiet_interval
-    from orthoslice.cli.schema import finite
-
-    rows: list[dict[str, Any]] = []
-    for name, est in (("SW", found.sliced), ("W", found.bounds), ("PW", found.projected)):
-        if est is None:
-            continue
-        row: dict[str, Any] = {"quantity": f"{name}_{found.p:g}", "estimate": None}
-        if name == "W":
-            row |= {"low": est.lower, "high": est.upper, "how": "certain bounds"}
-        else:
-            low, high = (finite(limit) for limit in quiet_interval(est))
-            row |= {"estimate": float(est.distance), "low": low, "high": high}
-            row["how"] = f"95% interval over directions, {est.n_blocks} blocks"
-            row["how"] += ", not to be trusted" if est._doubt else ""
-        rows.append(row)
-    return rows
-
-
-def _exit(answer: Any) -> None:
-    if answer.exit_code:
-        raise typer.Exit(answer.exit_code)

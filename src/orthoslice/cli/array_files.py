@@ -10,12 +10,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.check.frames import listed
 from orthoslice.cli.mapped import watch_mapped
 from orthoslice.cli.rows import check_disk
 from orthoslice.cli.sources import (
     FileError,
+    How,
     Numbered,
     Source,
     check_quarter,
@@ -32,7 +33,7 @@ from orthoslice.cli.sources import (
 _SMALL_CHUNK = 1 << 22
 
 
-def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
+def open_array(name: str, path: Path, key: str | None, how: How) -> Source:
     if path.stat().st_size == 0:
         raise FileError(f"{name}: the file is empty.")
     try:
@@ -42,7 +43,7 @@ def open_array(name: str, path: Path, key: str | None, memory: int) -> Source:
         raise FileError(f"{name}: {_why_not_loaded(error)}") from None
     if not isinstance(array, np.ndarray):
         raise FileError(f"{name}: holds an archive, not one array; rename it to .npz.")
-    return _of_array(name, array, memory)
+    return _of_array(name, array, how.memory)
 
 
 def _why_not_loaded(error: ValueError) -> str:
@@ -56,20 +57,20 @@ def _why_not_loaded(error: ValueError) -> str:
     return f"cannot be read as a .npy file: {text}"
 
 
-def open_archive(name: str, path: Path, key: str | None, memory: int) -> Source:
+def open_archive(name: str, path: Path, key: str | None, how: How) -> Source:
     with zipfile.ZipFile(path) as archive:
         arrays = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
         key = _choose_key(name, key, list(arrays))
         size = arrays[key].file_size
-        if size <= memory // 4:
+        if size <= how.memory // 4:
             with archive.open(arrays[key]) as member:
                 size = max(size, _declared_bytes(member))
     check_quarter(
-        name, repr(key), size, memory, "save it as .npy, which is read in pieces", how=" when unpacked"
+        name, repr(key), size, how.memory, "save it as .npy, which is read in pieces", how=" when unpacked"
     )
     with np.load(path, allow_pickle=False) as loaded:
         try:
-            return _of_array(name, loaded[key], memory)
+            return _of_array(name, loaded[key], how.memory)
         except ValueError as error:
             raise FileError(f"{name}: {_why_not_loaded(error)}") from None
 
@@ -95,7 +96,7 @@ def _choose_key(name: str, key: str | None, keys: list[str]) -> str:
     raise FileError(f"{name}: {rule}.")
 
 
-def _of_array(name: str, array: Table, memory: int) -> Source:
+def _of_array(name: str, array: HostArray, memory: int) -> Source:
     """An array `(n, dim)`, numbers `(n,)`, or records whose fields are columns."""
     if array.dtype.names is not None:
         return _of_records(name, array, memory)
@@ -109,11 +110,11 @@ def _of_array(name: str, array: Table, memory: int) -> Source:
     return Source(name, columns, _array_pieces(name, array, memory), named=False, whole=array)
 
 
-def _array_pieces(name: str, array: Any, memory: int) -> Callable[[list[int]], Iterator[Table]]:
+def _array_pieces(name: str, array: Any, memory: int) -> Callable[[list[int]], Iterator[HostArray]]:
     """Pieces of whatever has rows that can be sliced."""
     step = piece_rows(memory, array.shape[1])
 
-    def pieces(columns: list[int]) -> Iterator[Table]:
+    def pieces(columns: list[int]) -> Iterator[HostArray]:
         everything = is_all(columns, array.shape[1])
         for first in range(0, array.shape[0], step):
             rows = array[first : first + step]
@@ -123,7 +124,7 @@ def _array_pieces(name: str, array: Any, memory: int) -> Callable[[list[int]], I
     return lambda columns: guarded(name, "a table", pieces(columns))
 
 
-def _floating(name: str, rows: Table) -> Table:
+def _floating(name: str, rows: HostArray) -> HostArray:
     """The same numbers in float32 or float64, none of them rounded."""
     if rows.dtype.kind == "f":
         wide = np.float64 if rows.dtype.itemsize > 4 else np.float32
@@ -137,7 +138,7 @@ def _floating(name: str, rows: Table) -> Table:
     return rows.astype(np.float64)
 
 
-def _of_records(name: str, array: Table, memory: int) -> Source:
+def _of_records(name: str, array: HostArray, memory: int) -> Source:
     assert array.dtype.names is not None
     if array.ndim != 1:
         raise FileError(f"{name}: records must be rows, one after the other; got shape {array.shape}.")
@@ -146,31 +147,37 @@ def _of_records(name: str, array: Table, memory: int) -> Source:
     columns = list(kinds)
     step = piece_rows(memory, len(columns))
 
-    def pieces(chosen: list[int]) -> Iterator[Table]:
+    def pieces(chosen: list[int]) -> Iterator[HostArray]:
         for first in range(0, len(array), step):
             rows = array[first : first + step]
             yield np.column_stack([_floating(name, np.asarray(rows[columns[k]])) for k in chosen])
 
-    return Source(name, columns, lambda chosen: guarded(name, "a table", pieces(chosen)), skipped)
+    return Source(
+        name,
+        columns,
+        lambda chosen: guarded(name, "a table", pieces(chosen)),
+        skipped=skipped,
+        is_table=True,
+    )
 
 
-def open_h5ad(name: str, path: Path, key: str | None, memory: int) -> Source:
+def open_h5ad(name: str, path: Path, key: str | None, how: How) -> Source:
     need("anndata", "cells", "Reading .h5ad files")
-    return _of_cells(name, need("h5py", "cells", "Reading .h5ad files").File(path, "r"), key, memory)
+    return _of_cells(name, need("h5py", "cells", "Reading .h5ad files").File(path, "r"), key, how.memory)
 
 
-def open_zarr(name: str, path: Path, key: str | None, memory: int) -> Source:
+def open_zarr(name: str, path: Path, key: str | None, how: How) -> Source:
     if not path.is_dir():
         raise FileError(f"{name}: must be a folder, as .zarr is; got a file.")
     zarr = need("zarr", "cells", "Reading .zarr")
     found = zarr.open(str(path), mode="r")
     if hasattr(found, "shape"):
-        return _of_lazy(name, found, memory)
+        return _of_lazy(name, found, how.memory)
     if found.attrs.get("encoding-type") == "anndata":
         need("anndata", "cells", "Reading cells")
-        return _of_cells(name, found, key, memory)
+        return _of_cells(name, found, key, how.memory)
     arrays = dict(found.arrays())
-    return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))], memory)
+    return _of_lazy(name, arrays[_choose_key(name, key, list(arrays))], how.memory)
 
 
 def _of_lazy(name: str, array: Any, memory: int, columns: Sequence[str] | None = None) -> Source:

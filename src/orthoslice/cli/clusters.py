@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.applications.compare.compare import Plan
-from orthoslice.backend.arrays import Table
+from orthoslice.applications.compare.compare import PreparedComparison
+from orthoslice.backend.arrays import HostArray
 from orthoslice.cli.render import say
 from orthoslice.cli.sources import need
 from orthoslice.clouds.cloud import Cloud
@@ -24,8 +24,8 @@ _PATIENCE = 10
 
 
 @contextlib.contextmanager
-def on_cluster(ready: Plan, address: str) -> Iterator[Plan]:
-    """The plan with its clouds in chunks on the cluster that has its scheduler at this address."""
+def on_cluster(ready: PreparedComparison, address: str) -> Iterator[PreparedComparison]:
+    """The comparison with its clouds in chunks on the cluster that has its scheduler at this address."""
     distributed = need("distributed", "dask", "clusters")
     import dask
 
@@ -71,7 +71,7 @@ def _spread(cloud: Cloud, client: Any) -> Cloud:
     return Cloud(da.concatenate(pieces), weights)
 
 
-def _is_in_a_file(points: Table) -> bool:
+def _is_in_a_file(points: HostArray) -> bool:
     """Whether these are the rows of a file with a name, which others could open."""
     return (
         isinstance(points, np.memmap)
@@ -90,5 +90,5 @@ def _size(path: Any) -> int | None:
     return Path(path).stat().st_size if Path(path).is_file() else None
 
 
-def _read(path: Any, dtype: Any, offset: int, shape: tuple[int, int], first: int, stop: int) -> Table:
+def _read(path: Any, dtype: Any, offset: int, shape: tuple[int, int], first: int, stop: int) -> HostArray:
     return np.array(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)[first:stop])

@@ -1,63 +1,69 @@
-"""Tables from files: opened by their suffix, columns matched by name, rows gathered within a budget."""
+"""Tables from files: opened by their suffix, columns matched and understood, rows gathered within a budget."""
 
 from __future__ import annotations
 
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from orthoslice.applications.scaling import fit_scaling
-from orthoslice.backend.arrays import Table
-from orthoslice.check.frames import listed, repeated, without
+from orthoslice.applications.columns import MISSING, Tally, edges_of, tally_rows
+from orthoslice.applications.scaling import Scaling, fit_scaling
+from orthoslice.backend.arrays import HostArray
+from orthoslice.check.frames import listed
 from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
-from orthoslice.cli.column_files import open_csv, open_feather, open_parquet, open_stream, open_tsv
+from orthoslice.cli.column_files import open_excel, open_feather, open_json_lines, open_parquet
+from orthoslice.cli.column_kinds import as_numbers, as_texts
+from orthoslice.cli.encoding import Encoding, encoded_pieces
 from orthoslice.cli.image_folders import open_images
+from orthoslice.cli.matching import Choice, known_columns, match_columns
 from orthoslice.cli.rows import Rows
 from orthoslice.cli.sources import (
     STANDARD_INPUT,
     FileError,
-    Numbered,
+    How,
     Source,
     check_width,
-    is_all,
     piece_rows,
     reading,
     shown_name,
     split,
 )
+from orthoslice.cli.text_files import open_csv, open_stream, open_tsv
 
-_READERS: dict[str, Callable[[str, Path, str | None, int], Source]] = {
+_READERS: dict[str, Callable[[str, Path, str | None, How], Source]] = {
     ".csv": open_csv,
+    ".csv.gz": open_csv,
+    ".csv.zst": open_csv,
     ".tsv": open_tsv,
-    ".npy": open_array,
-    ".npz": open_archive,
+    ".tsv.gz": open_tsv,
+    ".tsv.zst": open_tsv,
+    ".jsonl": open_json_lines,
     ".parquet": open_parquet,
     ".feather": open_feather,
+    ".arrow": open_feather,
+    ".xlsx": open_excel,
+    ".npy": open_array,
+    ".npz": open_archive,
     ".h5ad": open_h5ad,
     ".zarr": open_zarr,
 }
 
 # Those that may hold several tables.
-_WITH_KEYS = (".npz", ".h5ad", ".zarr")
+_WITH_KEYS = (".npz", ".h5ad", ".zarr", ".xlsx")
 
+# The most groups that one table is split into.
+_MOST_GROUPS = 50
 
-class Choice(NamedTuple):
-    """What is wanted of the files."""
+# Groups after which no more are looked for.
+_TOO_MANY_GROUPS = 1000
 
-    columns: list[str] | None = None
-    weights: str | None = None
-    drop_missing: bool = False
-    scale: str | None = None
-    """None, "standard" or "whiten"."""
-    resize: tuple[int, int] | None = None
-    """Width and height of images."""
-    memory: int = 10**9
-    """Bytes. A table may take a quarter of them; a larger one is read from its file, or put in one."""
+# Half of a column lies within a span this many times smaller than its standard deviation, or it has far values.
+_FAR_VALUES = 20.0
 
 
 @dataclass(frozen=True)
@@ -66,14 +72,31 @@ class Loaded:
 
     name: str
     columns: list[str]
-    points: Table
-    """`(rows, columns)`, an array or a memory map."""
-    weights: Table | None
+    """What the features are called: a column of numbers is one, a category has one for each value."""
+    points: HostArray
+    """`(rows, features)`, an array or a memory map."""
+    weights: HostArray | None
     """One a row, with sum 1."""
+    encoding: Encoding
+    """Which columns the features stand for."""
+    scale: str | None = None
+    """The units: None as they are, "standard" or "whiten"."""
+    scaling: Scaling | None = None
+    tally: Tally | None = None
+    """What all rows come to, in units of the file."""
+    is_table: bool = False
+    """Whether columns are in units of their own."""
 
 
-def read_tables(names: Sequence[str], choice: Choice, say: Callable[[str], None]) -> list[Loaded]:
+def read_tables(
+    names: Sequence[str],
+    choice: Choice,
+    say: Callable[[str], None],
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Loaded]:
     """Read files as tables with the same columns; `say` is told what was left out.
+
+    One file with `choice.by` becomes a table for each value of that column. `progress` is told what goes on.
 
     Raises
     ------
@@ -82,23 +105,37 @@ def read_tables(names: Sequence[str], choice: Choice, say: Callable[[str], None]
     """
     if names.count(STANDARD_INPUT) > 1:
         raise FileError("Only one of the tables can come from standard input (-).")
-    sources = [open_source(name, choice.memory, choice.resize) for name in names]
+    sources = [open_source(name, choice.how) for name in names]
     for source in sources:
         for note in source.notes:
             say(note)
-    chosen = _match_columns(sources, choice, say)
+    progress("Reading columns")
+    matched = match_columns(sources, choice, say)
+    check_width(names[0], matched.encoding.n_features, choice.memory)
     dtype = _common_dtype(sources)
     loaded = []
-    for source, columns in zip(sources, chosen, strict=True):
-        loaded.append(_gather(source, columns, dtype, choice, say))
-    # Columns of arrays are called as those of the first file that has names.
-    named = next((k for k, s in enumerate(sources) if s.named), 0)
-    shown = loaded[named].columns
-    loaded = [Loaded(t.name, shown, t.points, t.weights) for t in loaded]
-    return loaded if choice.scale is None else _scaled(loaded, choice)
+    for source, columns in zip(sources, matched.columns, strict=True):
+        loaded += _gather(source, columns, matched.encoding, dtype, choice, say, progress)
+    scale: str | None = choice.scale
+    if scale == "auto":
+        scale = "standard" if any(source.is_table for source in sources) else None
+    if choice.tally:
+        progress("Counting columns")
+        loaded = _tallied(loaded)
+    return loaded if scale is None else _scaled(loaded, scale, choice, say)
 
 
-def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -> Source:
+def gather_known(name: str, encoding: Encoding, choice: Choice, say: Callable[[str], None]) -> Loaded:
+    """Read a file as features that are known from another, in units of the file."""
+    source = open_source(name, choice.how)
+    for note in source.notes:
+        say(note)
+    columns = known_columns(source, encoding, choice, say)
+    (table,) = _gather(source, columns, encoding, np.dtype(np.float64), choice, say, lambda _: None)
+    return table
+
+
+def open_source(name: str, how: How) -> Source:
     """Open a file by what its name ends with, a folder of images, or standard input (`-`).
 
     `FILE::KEY` is an array inside a file. Whatever is wrong with a file is a :class:`FileError` of one line.
@@ -107,13 +144,13 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
         if sys.stdin is None:
             raise FileError("Standard input must be open to be read (-); it is closed.")
         with reading(name, "CSV"):
-            return open_stream(name, sys.stdin.buffer, memory)
+            return open_stream(name, sys.stdin.buffer, how)
     path, key = split(name)
-    kind = path.suffix.lower()
+    kind = _kind_of(path)
     with reading(name, f"a {kind} file" if kind in _READERS else "images"):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode) and kind != ".zarr":
-            return open_images(name, path, resize, memory)
+            return open_images(name, path, how)
         if kind not in _READERS:
             raise FileError(
                 f"{name}: must end with one of {', '.join(_READERS)}, be a folder of images, or - for CSV from "
@@ -121,66 +158,13 @@ def open_source(name: str, memory: int, resize: tuple[int, int] | None = None) -
             )
         if key is not None and kind not in _WITH_KEYS:
             raise FileError(f"{name}: a {kind} file holds one table; leave ::{key} out.")
-        return _READERS[kind](name, path, key, memory)
+        return _READERS[kind](name, path, key, how)
 
 
-def _match_columns(sources: list[Source], choice: Choice, say: Callable[[str], None]) -> list[list[str]]:
-    """The columns of every file, in one order; none are listed before it is known that memory holds them."""
-    for source in sources:
-        if choice.columns is None:
-            check_width(source.name, len(source.columns), choice.memory)
-        if source.named and (twice := repeated(source.columns)):
-            raise FileError(
-                f"{shown_name(source.name)}: every column needs a name of its own; {listed(twice)} twice."
-            )
-        if choice.weights is not None:
-            _check_there(source, [choice.weights], "--weights")
-    if choice.columns is not None:
-        for source in sources:
-            _check_there(source, choice.columns, "--columns")
-        return [choice.columns for _ in sources]
-    skipped = dict.fromkeys(c for s in sources for c in s.skipped)
-    for source in sources:
-        for column, what in source.skipped.items():
-            say(f"{shown_name(source.name)}: column {column!r} is left out: it holds {what}.")
-    kept = [[c for c in s.columns if c not in skipped and c != choice.weights] for s in sources]
-    for source, columns in zip(sources, kept, strict=True):
-        if not columns:
-            raise FileError(f"{shown_name(source.name)}: has no column of numbers.")
-    _check_agree(sources, kept)
-    named = [k for k, s in enumerate(sources) if s.named]
-    order = kept[named[0]] if named else kept[0]
-    if named and len(named) < len(sources):
-        say("Columns are matched by position, since not all of the files name them.")
-    return [order if s.named else columns for s, columns in zip(sources, kept, strict=True)]
-
-
-def _check_there(source: Source, columns: list[str], option: str) -> None:
-    shown = shown_name(source.name)
-    there = source.columns if isinstance(source.columns, Numbered) else set(source.columns)
-    missing = [c for c in columns if c not in there]
-    if missing:
-        raise FileError(f"{shown}: {option} names {listed(missing)}; it has {listed(source.columns)}.")
-    for column in columns:
-        if column in source.skipped:
-            raise FileError(f"{shown}: column {column!r} must hold numbers; it holds {source.skipped[column]}.")
-
-
-def _check_agree(sources: list[Source], kept: list[list[str]]) -> None:
-    """Raise unless all files have the same columns, by name where they have names, or as many."""
-    first, columns = sources[0], kept[0]
-    for source, others in zip(sources[1:], kept[1:], strict=True):
-        a, b = shown_name(first.name), shown_name(source.name)
-        if first.named and source.named:
-            only = [without(columns, others), without(others, columns)]
-            if any(only):
-                told = " and ".join(f"only {n} has {listed(o)}" for n, o in zip((a, b), only, strict=True) if o)
-                raise FileError(f"The files must have the same columns; {told}. Choose some with --columns.")
-        elif len(columns) != len(others):
-            raise FileError(
-                f"The files must have as many columns; {a} has {len(columns)} and {b} has {len(others)}. "
-                "Choose some with --columns."
-            )
+def _kind_of(path: Path) -> str:
+    """What a name ends with: the last two suffixes, if there is a reader for both."""
+    both = "".join(path.suffixes[-2:]).lower()
+    return both if both in _READERS else path.suffix.lower()
 
 
 def _common_dtype(sources: list[Source]) -> np.dtype[Any]:
@@ -190,44 +174,110 @@ def _common_dtype(sources: list[Source]) -> np.dtype[Any]:
 
 
 def _gather(
-    source: Source, columns: list[str], dtype: np.dtype[Any], choice: Choice, say: Callable[[str], None]
-) -> Loaded:
+    source: Source,
+    columns: list[str],
+    encoding: Encoding,
+    dtype: np.dtype[Any],
+    choice: Choice,
+    say: Callable[[str], None],
+    progress: Callable[[str], None],
+) -> list[Loaded]:
     """The rows of a file: where it lies if nothing has to be changed, or else in memory or put aside."""
-    wanted = columns if choice.weights is None else [*columns, choice.weights]
-    order = _places(source, wanted)
-    whole = source.whole
-    is_fit = whole is not None and whole.dtype == dtype and is_all(order, whole.shape[1]) and len(whole)
-    if is_fit and all(_is_finite(piece) for piece in source.pieces(order)):
-        assert whole is not None
-        return Loaded(source.name, columns, whole, None)
-    weights: list[Table] = []
-    missing, n_missing, n_rows = np.zeros(len(wanted), dtype=int), 0, 0
-    with Rows(shown_name(source.name), dtype, choice.memory // 4) as rows:
-        for piece in source.pieces(order):
-            bad = _missing_rows(source, wanted, piece, n_rows)
+    if _is_fit(source, columns, dtype, choice) and not encoding.fills:
+        assert source.whole is not None
+        return [Loaded(source.name, encoding.features, source.whole, None, encoding)]
+    groups: dict[str, Rows] = {}
+    weights: list[HostArray] = []
+    missing, n_missing, n_rows = np.zeros(encoding.n_features, dtype=int), 0, 0
+    shown = shown_name(source.name)
+    budget = choice.memory // 4 if choice.by is None else choice.memory // 4 // _MOST_GROUPS
+    try:
+        for piece, beside in encoded_pieces(source, columns, encoding, choice.beside, choice.how):
+            progress(f"Reading {shown}: {n_rows:,} rows")
+            mass = _weights_of(source, beside, choice)
+            bad = _missing_rows(source, encoding.features, piece, n_rows)
             n_rows += len(piece)
             if bad is not None:
                 n_missing += int(bad.sum())
                 missing += np.isnan(piece).sum(axis=0)
-            if n_missing and not choice.drop_missing:
+            if n_missing and choice.missing != "drop":
                 continue  # to count the others
-            kept = piece if bad is None else piece[~bad]
-            rows.add(kept[:, : len(columns)])
-            if choice.weights is not None:
-                weights.append(kept[:, -1].copy())
-        _check_missing(source, wanted, missing, (n_missing, n_rows), choice, say)
-        points = rows.whole(len(columns))
-    return Loaded(source.name, columns, points, _normalised(source, choice.weights, weights))
+            kept = np.ones(len(piece), dtype=bool) if bad is None else ~bad
+            for label, rows in _grouped(source, beside, kept, choice):
+                if label not in groups:
+                    name = source.name if choice.by is None else f"{choice.by} = {label}"
+                    groups[label] = Rows(name, dtype, budget)
+                groups[label].add(piece[rows])
+            if len(groups) > _TOO_MANY_GROUPS:
+                break  # a column of numbers, perhaps: every group holds a place of its own
+            if mass is not None:
+                weights.append(mass[kept])
+        _check_missing(source, encoding, missing, (n_missing, n_rows), choice, say)
+        if choice.by is not None:
+            _check_groups(source, list(groups), choice.by)
+        return [
+            Loaded(
+                source.name if choice.by is None else rows.name,
+                encoding.features,
+                rows.whole(encoding.n_features),
+                _normalised(source, choice.weights, weights),
+                encoding,
+                is_table=source.is_table,
+            )
+            for _, rows in sorted(groups.items())
+        ]
+    finally:
+        for rows in groups.values():
+            rows.close()
 
 
-def _places(source: Source, columns: list[str]) -> list[int]:
-    if isinstance(source.columns, Numbered):
-        return [source.columns.index(column) for column in columns]
-    place = {column: k for k, column in enumerate(source.columns)}
-    return [place[column] for column in columns]
+def _is_fit(source: Source, columns: list[str], dtype: np.dtype[Any], choice: Choice) -> bool:
+    """Whether the array that a file holds can be used as it is."""
+    whole = source.whole
+    if whole is None or choice.beside or whole.dtype != dtype or not len(whole):
+        return False
+    if len(columns) != whole.shape[1] or any(c != d for c, d in zip(columns, source.columns, strict=True)):
+        return False
+    assert source.pieces is not None
+    return all(_is_finite(piece) for piece in source.pieces(list(range(whole.shape[1]))))
 
 
-def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) -> Any:
+def _weights_of(source: Source, beside: dict[str, Any], choice: Choice) -> HostArray | None:
+    if choice.weights is None:
+        return None
+    column = beside[choice.weights]
+    found = column if isinstance(column, np.ndarray) else as_numbers(column, choice.how)
+    if found is None or np.isnan(found).any():
+        raise FileError(
+            f"{shown_name(source.name)}: --weights must name a column of numbers without gaps; "
+            f"{choice.weights!r} is none."
+        )
+    return found
+
+
+def _grouped(source: Source, beside: dict[str, Any], kept: Any, choice: Choice) -> Iterator[tuple[str, Any]]:
+    """The rows that are kept, as masks: all together, or by the values of a column."""
+    if choice.by is None:
+        yield "", kept
+        return
+    column = beside[choice.by]
+    labels = column.tolist() if isinstance(column, np.ndarray) else as_texts(column, choice.how).to_pylist()
+    texts = np.array([MISSING if label is None else str(label) for label in labels], dtype=object)
+    for label in dict.fromkeys(texts.tolist()):
+        yield label, kept & (texts == label)
+
+
+def _check_groups(source: Source, labels: list[str], by: str) -> None:
+    shown = shown_name(source.name)
+    if len(labels) < 2:
+        raise FileError(f"{shown}: --by takes a column with two values or more; {by!r} has {listed(labels)}.")
+    if len(labels) > _MOST_GROUPS:
+        raise FileError(
+            f"{shown}: --by takes a column with {_MOST_GROUPS} values or fewer; {by!r} has {len(labels):,}."
+        )
+
+
+def _missing_rows(source: Source, features: list[str], piece: HostArray, first: int) -> Any:
     """Which rows of a piece have missing values, or None; infinite ones are refused."""
     if _is_finite(piece):
         return None
@@ -235,21 +285,21 @@ def _missing_rows(source: Source, columns: list[str], piece: Table, first: int) 
     if infinite.any():
         row, k = (int(i) for i in np.argwhere(infinite)[0])
         raise FileError(
-            f"{shown_name(source.name)}: numbers must be finite; column {columns[k]!r} holds {piece[row, k]} "
+            f"{shown_name(source.name)}: numbers must be finite; column {features[k]!r} holds {piece[row, k]} "
             f"in row {first + row + 1}."
         )
     return np.isnan(piece).any(axis=1)
 
 
-def _is_finite(piece: Table) -> bool:
+def _is_finite(piece: HostArray) -> bool:
     # Minimum and maximum are quicker than `isfinite` of every number, and NaN propagates to them.
     return bool(np.isfinite(piece.min(initial=0)) and np.isfinite(piece.max(initial=0)))
 
 
 def _check_missing(
     source: Source,
-    columns: list[str],
-    missing: Table,
+    encoding: Encoding,
+    missing: HostArray,
     counts: tuple[int, int],
     choice: Choice,
     say: Callable[[str], None],
@@ -260,17 +310,20 @@ def _check_missing(
         raise FileError(f"{shown}: holds no rows.")
     if n_missing == 0:
         return
-    where = [f"{c!r} ({k:,})" for c, k in zip(columns, missing.tolist(), strict=True) if k]
+    where = [f"{c.name!r} ({int(missing[c.place]):,})" for c in encoding.columns if missing[c.place]]
     told = f"{n_missing:,} of {n_rows:,} rows have missing values, in {', '.join(where[:8])}"
     told += "" if len(where) <= 8 else f" and {len(where) - 8} more columns"
-    if not choice.drop_missing:
-        raise FileError(f"{shown}: {told}. Leave those rows out with --drop-missing, or choose --columns.")
+    if choice.missing != "drop":
+        raise FileError(
+            f"{shown}: {told}. Write --missing indicate to compare the gaps too, --missing drop to leave those "
+            "rows out, or choose --columns."
+        )
     if n_missing == n_rows:
         raise FileError(f"{shown}: no row is without missing values; {told}.")
     say(f"{shown}: {told}; they are left out.")
 
 
-def _normalised(source: Source, column: str | None, pieces: list[Table]) -> Table | None:
+def _normalised(source: Source, column: str | None, pieces: list[HostArray]) -> HostArray | None:
     """Weights with sum 1."""
     if column is None:
         return None
@@ -283,20 +336,48 @@ def _normalised(source: Source, column: str | None, pieces: list[Table]) -> Tabl
     return np.asarray(weights / weights.sum())
 
 
-def _scaled(tables: list[Loaded], choice: Choice) -> list[Loaded]:
+def _tallied(tables: list[Loaded]) -> list[Loaded]:
+    """Tables with what their rows come to, column by column."""
+    columns = tables[0].encoding.columns
+    edges = edges_of([t.points for t in tables], columns)
+    return [replace(t, tally=tally_rows(t.points, columns, edges, t.weights)) for t in tables]
+
+
+def _scaled(tables: list[Loaded], scale: str, choice: Choice, say: Callable[[str], None]) -> list[Loaded]:
     """All tables in common units, a piece at a time."""
-    assert choice.scale is not None
-    scaling = fit_scaling([t.points for t in tables], choice.scale)
+    scaling = fit_scaling([t.points for t in tables], scale)
+    if scale == "standard":
+        scaling = tables[0].encoding.with_steps(scaling)
+        _tell_far_values(tables, scaling, say)
     found = []
     for table in tables:
         with Rows(table.name, table.points.dtype, choice.memory // 4) as rows:
-            for piece in _pieces(table.points, choice.memory):
+            for piece in pieces_of(table.points, choice.memory):
                 rows.add(scaling.apply(np.asarray(piece)))
-            found.append(Loaded(table.name, table.columns, rows.whole(len(table.columns)), table.weights))
+            points = rows.whole(table.points.shape[1])
+        found.append(replace(table, points=points, scale=scale, scaling=scaling))
     return found
 
 
-def _pieces(points: Table, memory: int) -> Iterator[Table]:
+def _tell_far_values(tables: list[Loaded], scaling: Scaling, say: Callable[[str], None]) -> None:
+    """Say which columns have a few values that set their unit: in it, the others hardly move."""
+    some = np.concatenate([np.asarray(t.points[:: max(1, len(t.points) // 10_000)]) for t in tables])
+    numbers = [c for c in tables[0].encoding.columns if not c.is_category and scaling.factors[c.place] > 0]
+    far = []
+    for column in numbers:
+        low, high = np.quantile(some[:, column.place], [0.25, 0.75])
+        # The middle half of a normal law spans 1.35 standard deviations.
+        if 0 < (high - low) * scaling.factors[column.place] < 1.35 / _FAR_VALUES:
+            far.append(column.name)
+    if far:
+        say(
+            f"A few far values set the standard deviation of {listed(far)}, in which the other rows lie close "
+            "together. Are they errors?"
+        )
+
+
+def pieces_of(points: HostArray, memory: int) -> Iterator[HostArray]:
+    """All rows, a few at a time."""
     step = piece_rows(memory, points.shape[1])
     for first in range(0, len(points), step):
         yield points[first : first + step]

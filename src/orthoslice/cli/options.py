@@ -24,6 +24,22 @@ _STOPPED = "orthoslice: stopped before there was anything to show.\n"
 _FILES, _NUMBERS, _OUTPUT = "What is read", "How it is worked out", "What is printed"
 
 
+class Units(enum.StrEnum):
+    """What lengths are measured in."""
+
+    auto = "auto"
+    standard = "standard"
+    raw = "raw"
+
+
+class Missing(enum.StrEnum):
+    """What happens to missing values."""
+
+    refuse = "refuse"
+    drop = "drop"
+    indicate = "indicate"
+
+
 class Directions(enum.StrEnum):
     """Names of `directions` in the library."""
 
@@ -43,6 +59,12 @@ def _size(text: str | None) -> str | None:
     return text
 
 
+def _mark(text: str | None) -> str | None:
+    if text is not None and (len(text) != 1 or text.isalnum()):
+        raise typer.BadParameter(f"must be one character, such as a comma; got {text!r}.")
+    return text
+
+
 def _memory(text: str) -> str:
     from orthoslice.check.options import check_memory
 
@@ -58,25 +80,70 @@ class Reading(NamedTuple):
 
     columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="Compare these columns only.", rich_help_panel=_FILES),
-    ] = None
-    drop_missing: Annotated[
-        bool,
         typer.Option(
-            "--drop-missing", help="Leave out rows with missing values (else refused).", rich_help_panel=_FILES
-        ),
-    ] = False
-    standardize: Annotated[
-        bool,
-        typer.Option(
-            "--standardize",
-            help="Divide every column by its standard deviation, so that units do not matter.",
+            metavar="A,B,C",
+            help="Compare these columns only, whatever they hold. Names with commas in quotes: '\"a,b\",c'.",
             rich_help_panel=_FILES,
         ),
+    ] = None
+    ignore: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Leave these columns out.", rich_help_panel=_FILES),
+    ] = None
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Refuse to leave out any column but those in --ignore.", rich_help_panel=_FILES
+        ),
+    ] = False
+    missing: Annotated[
+        Missing,
+        typer.Option(
+            help="Of missing values: refuse them, drop their rows, or indicate them, to compare gaps too.",
+            rich_help_panel=_FILES,
+        ),
+    ] = Missing.refuse
+    drop_missing: Annotated[
+        bool,
+        typer.Option("--drop-missing", help="The same as --missing drop.", rich_help_panel=_FILES),
+    ] = False
+    na_values: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="What else stands for a missing value, such as unknown,-999.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    decimal: Annotated[
+        str,
+        typer.Option(callback=_mark, help="The decimal mark of numbers in text.", rich_help_panel=_FILES),
+    ] = "."
+    thousands: Annotated[
+        str | None,
+        typer.Option(
+            callback=_mark, help="The mark between thousands of numbers in text.", rich_help_panel=_FILES
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="Of text files. Default: UTF-8, or else Latin-1.", rich_help_panel=_FILES),
+    ] = None
+    units: Annotated[
+        Units,
+        typer.Option(
+            help="Standard deviations of the columns (standard), or units as they are (raw). Default: standard "
+            "for tables, raw for arrays, embeddings and images.",
+            rich_help_panel=_FILES,
+        ),
+    ] = Units.auto
+    standardize: Annotated[
+        bool,
+        typer.Option("--standardize", help="The same as --units standard.", rich_help_panel=_FILES),
     ] = False
     whiten: Annotated[
         bool,
-        typer.Option("--whiten", help="The same, and take correlations away.", rich_help_panel=_FILES),
+        typer.Option("--whiten", help="Standard deviations, without correlations.", rich_help_panel=_FILES),
     ] = False
     resize: Annotated[
         str | None,
@@ -98,10 +165,22 @@ class Reading(NamedTuple):
 
     @property
     def scale(self) -> str | None:
-        """How tables are brought to common units, as the library calls it."""
+        """How tables are brought to common units: None, "auto", or as the library calls it."""
         if self.standardize and self.whiten:
             raise ValueError("Pass --standardize or --whiten, not both.")
-        return "standard" if self.standardize else "whiten" if self.whiten else None
+        if self.units != "auto" and (self.whiten or (self.standardize and self.units == "raw")):
+            other = "--whiten" if self.whiten else "--standardize"
+            raise ValueError(f"Pass --units {self.units} or {other}, not both.")
+        if self.standardize or self.whiten:
+            return "standard" if self.standardize else "whiten"
+        return None if self.units == "raw" else str(self.units)
+
+    @property
+    def gaps(self) -> str:
+        """What happens to missing values."""
+        if self.drop_missing and self.missing == "indicate":
+            raise ValueError("Pass --drop-missing or --missing indicate, not both.")
+        return "drop" if self.drop_missing else str(self.missing)
 
 
 class Weighing(NamedTuple):
@@ -170,7 +249,7 @@ class Sampling(NamedTuple):
         int,
         typer.Option(
             min=2,
-            help="Of larger tables the slower parts look at so many rows, chosen at random.",
+            help="The slower parts use at most this many rows of a table, chosen at random.",
             rich_help_panel=_NUMBERS,
         ),
     ] = 5000
@@ -183,6 +262,39 @@ class Testing(NamedTuple):
         int,
         typer.Option(min=1, help="How often rows are shuffled between the files.", rich_help_panel=_NUMBERS),
     ] = 999
+
+
+class Deciding(NamedTuple):
+    """When a difference counts."""
+
+    level: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Exit with 1 if the p-value is at most this, as diff does. Words call a change what is below "
+            "it, or 0.05.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None
+
+    @property
+    def limit(self) -> float:
+        """The level that words and verdicts use."""
+        return 0.05 if self.level is None else self.level
+
+
+class Grouping(NamedTuple):
+    """How one file becomes several tables."""
+
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Split one file by the values of this column, and compare the parts.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
 
 
 class Printing(NamedTuple):

@@ -69,9 +69,11 @@ def print_quantities(title: str, rows: list[dict[str, Any]]) -> None:
     _console().print(table)
 
 
-def print_matrix(labels: Sequence[str], distance: Any, order: Sequence[int]) -> None:
+def print_matrix(labels: Sequence[str], distance: Any, order: Sequence[int], units: str) -> None:
     """A map of distances: similar tables side by side, darker where they are nearer."""
-    table = Table(title="Distances; tables that are alike stand side by side, and near pairs are darker")
+    table = Table(
+        title=f"Distances, {units}; tables that are alike stand side by side, and near pairs are darker"
+    )
     table.add_column("")
     for k in order:
         table.add_column(_text(labels[k]), justify="right")

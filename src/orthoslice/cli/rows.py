@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.cli.sources import FileError
 
 # Room that is left on the disk when rows are put aside there.
@@ -30,7 +30,7 @@ class Rows:
 
     def __init__(self, name: str, dtype: np.dtype[Any], budget: int) -> None:
         self.name, self.dtype, self.budget = name, dtype, budget
-        self.pieces: list[Table] = []
+        self.pieces: list[HostArray] = []
         self.file: IO[bytes] | None = None
         self.n_bytes = 0
 
@@ -38,10 +38,14 @@ class Rows:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; a map of it keeps it."""
         if self.file is not None:
             self.file.close()
 
-    def add(self, piece: Table) -> None:
+    def add(self, piece: HostArray) -> None:
         piece = np.ascontiguousarray(piece, dtype=self.dtype)
         self.n_bytes += piece.nbytes
         if self.file is None and self.n_bytes > self.budget:
@@ -55,12 +59,12 @@ class Rows:
         else:
             self._write(piece)
 
-    def _write(self, piece: Table) -> None:
+    def _write(self, piece: HostArray) -> None:
         assert self.file is not None
         check_disk(self.name, piece.nbytes)
         piece.tofile(self.file)
 
-    def whole(self, n_columns: int) -> Table:
+    def whole(self, n_columns: int) -> HostArray:
         """All rows: an array, or a map of the file, which has a handle of its own."""
         if self.file is None:
             return np.concatenate(self.pieces) if len(self.pieces) > 1 else self.pieces[0]

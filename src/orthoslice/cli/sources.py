@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 
 # A piece has at most _MOST_ITEMS numbers (32 MB) and takes at most 1 / _MEMORY_PART of the memory.
 _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
@@ -20,6 +20,8 @@ _MOST_ITEMS, _MEMORY_PART = 1 << 22, 32
 _COLUMN_BYTES, _FEW_COLUMNS = 1 << 13, 1 << 11
 
 STANDARD_INPUT = "-"
+
+Piece = TypeVar("Piece")
 
 
 class FileError(ValueError):
@@ -66,24 +68,47 @@ class Numbered(Sequence[str]):
         return int(name.removeprefix(self.prefix))
 
 
+class How(NamedTuple):
+    """How files are opened and understood."""
+
+    memory: int
+    """Bytes."""
+    resize: tuple[int, int] | None = None
+    """Width and height of images."""
+    decimal: str = "."
+    """The mark before the fraction of a number that is written as text."""
+    thousands: str | None = None
+    """The mark between its thousands."""
+    encoding: str | None = None
+    """Of text files; None is UTF-8, or Latin-1 where that does not fit."""
+    na_values: tuple[str, ...] = ()
+    """What stands for a missing value, besides what is usual."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as programs write them."""
+        return self.decimal == "." and self.thousands is None
+
+
 @dataclass(frozen=True)
 class Source:
-    """A file that was opened."""
+    """A file that was opened: rows of numbers (`pieces`), or columns of any type (`batches`)."""
 
     name: str
     columns: Sequence[str]
-    pieces: Callable[[list[int]], Iterator[Table]]
-    """All rows of some columns, a few rows at a time, in floating point, missing values as NaN.
-
-    Rows from a pipe can be read only once.
-    """
+    pieces: Callable[[list[int]], Iterator[HostArray]] | None = None
+    """All rows of some columns, a few rows at a time, in floating point, missing values as NaN."""
+    batches: Callable[[list[str], Collection[str]], Iterator[Any]] | None = None
+    """The same as batches of Arrow's, called with columns and those of them that are known to hold numbers."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Columns that hold no numbers, and what they hold instead."""
+    """Columns that can be neither numbers nor categories, and what they hold instead."""
     named: bool = True
     """Whether the columns have names of their own."""
+    is_table: bool = False
+    """Whether columns are of different kinds, and so in units of their own; not so in arrays and images."""
     notes: tuple[str, ...] = ()
     """What users should know of it."""
-    whole: Table | None = None
+    whole: HostArray | None = None
     """All rows and columns, where they are an array or a memory map already."""
 
 
@@ -161,7 +186,7 @@ def need(module: str, extra: str, what: str) -> Any:
         ) from error
 
 
-def guarded(name: str, what: str, pieces: Iterator[Table]) -> Iterator[Table]:
+def guarded(name: str, what: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
     """Pieces of a file, whose reader may fail at any of them."""
     while True:
         # Not around the yield: what goes wrong with a piece in use is no fault of the file.

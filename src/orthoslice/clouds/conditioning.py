@@ -62,7 +62,7 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     largest = largest_coordinate(x, y)
     # No two points are further apart than 2**reach.
     reach = math.log2(largest) + math.log2(x.dim) / 2 + 1 if largest else 0.0
-    room = exponents_at_hand(p, math.log2(float(float_info(namespace(x.points), x.dtype).max)))
+    room = exponent_room(p, math.log2(float(float_info(namespace(x.points), x.dtype).max)))
     if abs(reach) < room:
         return x, y, 1.0
     # The least exponent that does: coordinates stay as large as possible, and small ones do not underflow.
@@ -75,10 +75,26 @@ def unit_scale(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, float]:
     return x.divided(exponent), y.divided(exponent), 2.0**exponent
 
 
-def exponents_at_hand(p: float, max_exponent: float) -> float:
+def exponent_room(p: float, max_exponent: float) -> float:
     """Clouds of extent 2**e with |e| below this need no scaling for p, in a type up to 2**max_exponent."""
     # Error bars square p-th powers, norms square distances; a quarter of the range is left for sums.
     return 0.75 * max_exponent / (2 * p)
+
+
+def unscaled_extents(p: float, dim: int, dtype: DType) -> tuple[Array, Array]:
+    """Clouds whose largest coordinate lies between these two need no :func:`unit_scale`; NumPy's, of this type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> least, most = unscaled_extents(2.0, 3, np.dtype(np.float64))
+    >>> bool(least < 1e-50 and 1e50 < most < 1e100)
+    True
+    """
+    room, info = exponent_room(p, math.log2(float(np.finfo(dtype).max))), np.finfo(dtype)
+    most = 2.0 ** (room - math.log2(dim) / 2 - 1)
+    least = max(2.0 ** (-room - math.log2(dim) / 2 - 1), float(info.smallest_normal))
+    return dtype.type(least), dtype.type(most)
 
 
 def largest_coordinate(x: Cloud, y: Cloud) -> float:
@@ -171,7 +187,7 @@ def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
     exponents = [0.0] * (1 << info.nexp)
     for field in range(len(exponents) - 1):
         reach = field - (info.maxexp - 1) + 1 + math.log2(dim) / 2 + 1
-        if abs(reach) >= exponents_at_hand(p, info.maxexp):
+        if abs(reach) >= exponent_room(p, info.maxexp):
             exponents[field] = float(np.clip(math.ceil(reach), -most, most))
     return np.stack([np.exp2(-np.asarray(exponents)), exponents], axis=1)
 

@@ -18,14 +18,14 @@ _LARGEST = 2.0**1000
 _SHRINK = 100
 
 
-def fit_lengths(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud, int]:
+def scaled_for_lengths(x: Cloud, y: Cloud) -> tuple[Cloud, Cloud, int]:
     """Float64 clouds whose differences do not overflow, and the power of two by which they were divided.
 
     Where that is not 0, coordinates below 2**-974 are rounded to multiples of it.
 
     Examples
     --------
-    >>> fit_lengths(Cloud(np.array([[1e308]])), Cloud(np.array([[-1e308]])))[2]
+    >>> scaled_for_lengths(Cloud(np.array([[1e308]])), Cloud(np.array([[-1e308]])))[2]
     100
     """
     if max(float(np.abs(c.points).max()) for c in (x, y)) < _LARGEST:

@@ -10,7 +10,7 @@ from typing import Any
 import array_api_compat.numpy as compat_numpy
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Table, counts_as_numpy, to_numpy
+from orthoslice.backend.arrays import Array, HostArray, counts_as_numpy, to_numpy
 
 # Coordinates that are read at a time: as many as a cache holds.
 _PIECE_ITEMS = 1 << 18
@@ -30,10 +30,10 @@ class MappedPoints:
     those of the other. `np.asarray` reads all points; arithmetic is refused, since it would.
     """
 
-    table: Table
-    order: Table | None = None
+    table: HostArray
+    order: HostArray | None = None
     """`(..., n)`; None is the order of the table."""
-    origin: Table | None = None
+    origin: HostArray | None = None
     """`(..., 1, dim)`, or what broadcasts to it; None is 0."""
 
     __array_ufunc__ = None
@@ -60,10 +60,10 @@ class MappedPoints:
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return compat_numpy
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Table:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
         return self.read(slice(None)).astype(self.dtype if dtype is None else dtype, copy=bool(copy))
 
-    def __getitem__(self, key: Any) -> Table:
+    def __getitem__(self, key: Any) -> HostArray:
         """Rows by a slice or by indices, as `points[rows]` of a single cloud or `points[..., rows, :]`."""
         if not isinstance(key, tuple):
             key = (key, *(slice(None),) * (self.ndim - 1)) if self.ndim == 2 else (..., key, slice(None))
@@ -72,15 +72,15 @@ class MappedPoints:
             raise IndexError(f"Points in a file give out rows, `points[..., rows, :]`; got {key!r}.")
         return self.read(rows)[..., columns]
 
-    def __rmatmul__(self, shares: Table) -> Table:
+    def __rmatmul__(self, shares: HostArray) -> HostArray:
         """`shares (n,) @ points (n, dim)`, a few points at a time."""
         return np.asarray(sum(shares[part] @ self.read(part) for part in self.parts()))
 
-    def moved(self, origin: Table) -> MappedPoints:
+    def moved(self, origin: HostArray) -> MappedPoints:
         """The same points with another origin."""
         return replace(self, origin=origin if self.origin is None else self.origin + origin)
 
-    def taken(self, order: Table) -> MappedPoints:
+    def taken(self, order: HostArray) -> MappedPoints:
         """The same points in another order `(..., n)`."""
         if self.order is not None:
             order = np.take_along_axis(self.order, order, axis=-1)
@@ -92,7 +92,7 @@ class MappedPoints:
         step = max(1, _PIECE_ITEMS * n // max(1, self.size))
         return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
-    def project(self, directions: Any, rows: Any, dtype: Any) -> Table:
+    def project(self, directions: Any, rows: Any, dtype: Any) -> HostArray:
         """Projections `(slices, ..., n)` of the points in some floating type."""
         projected = None
         for part in self.parts():
@@ -105,7 +105,7 @@ class MappedPoints:
         assert projected is not None, "a cloud has points"
         return projected
 
-    def places(self, index: Table) -> Table:
+    def places(self, index: HostArray) -> HostArray:
         """Which rows of the table the points `index (slices, ..., pairs)` are."""
         if self.order is None:
             return index
@@ -113,14 +113,14 @@ class MappedPoints:
             return self.order[index]
         return np.take_along_axis(np.broadcast_to(self.order, (*index.shape[:-1], self.shape[-2])), index, -1)
 
-    def gather(self, index: Table) -> Table:
+    def gather(self, index: HostArray) -> HostArray:
         """Points `(slices, ..., pairs, dim)` at `index (slices, ..., pairs)`."""
         batch, n = self.shape[:-2], self.shape[-2]
         first = np.arange(math.prod(batch)).reshape(*batch, 1) * n
         rows = self.table.reshape(-1, self.shape[-1])[self.places(index) + first]
         return np.asarray(rows if self.origin is None else rows - self.origin)
 
-    def read(self, rows: Any, dtype: Any = None) -> Table:
+    def read(self, rows: Any, dtype: Any = None) -> HostArray:
         """Some rows of the points, by a slice or by indices, in some floating type."""
         if self.order is None:
             found = self.table[..., rows, :]
@@ -135,12 +135,12 @@ class MappedPoints:
 counts_as_numpy(MappedPoints)
 
 
-def read_by_rows(points: Array) -> Table | MappedPoints:
+def read_by_rows(points: Array) -> HostArray | MappedPoints:
     """Points of any library as something that NumPy reads rows of; those in a file stay there."""
     return points if isinstance(points, MappedPoints) else to_numpy(points)
 
 
-def stored_points(points: Array) -> tuple[Array, Table | None]:
+def stored_points(points: Array) -> tuple[Array, HostArray | None]:
     """The array that holds the points, and the order in which they count; None is its own.
 
     Differences of such points are right where both clouds were moved by one origin, which cancels.

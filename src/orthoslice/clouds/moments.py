@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Table, erf, library, namespace
+from orthoslice.backend.arrays import Array, HostArray, erf, library, namespace
 from orthoslice.clouds.cloud import Cloud, DistantCloud
 from orthoslice.directions.spheres import mean_power
 
@@ -104,8 +104,8 @@ def _normal_nodes() -> tuple[list[float], list[float]]:
 
 
 def mean_gaussian_cost(
-    gap: Table, cov_x: Table, cov_y: Table, high: Table, low: Table, p: float, rows: int
-) -> Table:
+    gap: HostArray, cov_x: HostArray, cov_y: HostArray, high: HostArray, low: HostArray, p: float, rows: int
+) -> HostArray:
     """The mean of :func:`gaussian_cost` over all directions and the variance of that number, `(..., 2)`.
 
     From `rows` independent directions for the key `high, low`. Their mean would be too uncertain as it is. But
@@ -133,7 +133,7 @@ def mean_gaussian_cost(
     return answer
 
 
-def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[list[Table], Table | None]:
+def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[list[HostArray], HostArray | None]:
     """Directions in pieces, each `(slices, dim)`, and what they are to be turned by, `(dim, dim)`, or None.
 
     In high dimension it would take longer to draw them than to use them. There they are drawn once and turned
@@ -145,24 +145,29 @@ def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[lis
         return [_unit(rng.standard_normal((min(_PIECE_ROWS, rows - k), dim))) for k in starts], None
     q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     # QR alone is not Haar: LAPACK's sign convention biases the columns.
-    rotation: Table = q * np.sign(np.diagonal(r))
+    rotation: HostArray = q * np.sign(np.diagonal(r))
     return [_fixed_directions(dim, k)[: rows - k] for k in starts], rotation
 
 
-def _unit(rows: Table) -> Table:
-    unit: Table = rows / np.sqrt(np.vecdot(rows, rows))[:, None]
+def _unit(rows: HostArray) -> HostArray:
+    unit: HostArray = rows / np.sqrt(np.vecdot(rows, rows))[:, None]
     return unit
 
 
 @functools.lru_cache(maxsize=8)
-def _fixed_directions(dim: int, first: int) -> Table:
+def _fixed_directions(dim: int, first: int) -> HostArray:
     rows = _unit(np.random.default_rng([dim, first]).standard_normal((_PIECE_ROWS, dim)))
     rows.flags.writeable = False
     return rows
 
 
 def _controlled_mean(
-    delta: Table, cov_x: Table, cov_y: Table, theta: list[Table], rotation: Table | None, p: float
+    delta: HostArray,
+    cov_x: HostArray,
+    cov_y: HostArray,
+    theta: list[HostArray],
+    rotation: HostArray | None,
+    p: float,
 ) -> tuple[float, float]:
     turned, form_x, form_y = delta, cov_x, cov_y
     if rotation is not None:
@@ -183,7 +188,7 @@ def _controlled_mean(
     return sum(means) / 2, sum(variances) / 4
 
 
-def _slopes(features: Table, costs: Table) -> Table:
+def _slopes(features: HostArray, costs: HostArray) -> HostArray:
     """Least squares with an intercept. Any slopes leave the mean unbiased, so a small ridge does no harm."""
     n, total = len(costs), features.sum(axis=0)
     gram = features.T @ features - total[:, None] * (total / n)
@@ -191,17 +196,19 @@ def _slopes(features: Table, costs: Table) -> Table:
     size = np.sqrt(np.maximum(gram.diagonal(), np.finfo(np.float64).tiny))
     gram /= size[:, None] * size
     gram.flat[:: len(size) + 1] += _RIDGE
-    slopes: Table = np.linalg.solve(gram, moment / size) / size
+    slopes: HostArray = np.linalg.solve(gram, moment / size) / size
     return slopes
 
 
-def _on_directions(delta: Table, cov_x: Table, cov_y: Table, theta: Table) -> tuple[Table, Table, Table]:
+def _on_directions(
+    delta: HostArray, cov_x: HostArray, cov_y: HostArray, theta: HostArray
+) -> tuple[HostArray, HostArray, HostArray]:
     """Gaps of the means and variances of both clouds on rows `theta`, each `(slices,)`."""
     u, v = (np.maximum(np.vecdot(theta @ c, theta), 0.0) for c in (cov_x, cov_y))
     return theta @ delta, u, v
 
 
-def _features(a: Table, u: Table, v: Table, p: float) -> Table:
+def _features(a: HostArray, u: HostArray, v: HostArray, p: float) -> HostArray:
     """Functions of a direction like the cost, whose means are known, `(slices, features)`."""
     forms = (a * a, u, v)
     columns = [*forms, *(forms[i] * forms[j] for i in range(3) for j in range(i, 3))]
@@ -211,7 +218,7 @@ def _features(a: Table, u: Table, v: Table, p: float) -> Table:
     return np.stack(columns, axis=1)
 
 
-def _feature_means(delta: Table, cov_x: Table, cov_y: Table, p: float) -> Table:
+def _feature_means(delta: HostArray, cov_x: HostArray, cov_y: HostArray, p: float) -> HostArray:
     """Their means over the sphere, `(features,)`.
 
     E theta'A theta = tr A / d, and for a product of two forms (tr A tr B + 2 tr AB) / (d (d + 2)). A power of a

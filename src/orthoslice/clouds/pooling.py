@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Table
+from orthoslice.backend.arrays import Array, DType, HostArray
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
@@ -83,7 +83,7 @@ def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *,
     return Pool(cloud, scale, memory)
 
 
-def pieces_of(cloud: Cloud) -> Iterator[Table]:
+def pieces_of(cloud: Cloud) -> Iterator[HostArray]:
     """The points of a cloud in one piece, or a few at a time if it is a :class:`SpreadCloud`."""
     if not isinstance(cloud, SpreadCloud):
         yield cloud.points

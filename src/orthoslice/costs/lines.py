@@ -8,8 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Operation, at_rank, float_info, namespace, scatter_add, wide_float
-from orthoslice.backend.kernels import LONGEST_CACHED, LONGEST_COLUMN, LONGEST_SIMD, rows_refusal
+from orthoslice.backend.arrays import (
+    Array,
+    Operation,
+    PlainWork,
+    at_rank,
+    float_info,
+    namespace,
+    scatter_add,
+    wide_float,
+)
+from orthoslice.backend.kernels import (
+    LONGEST_CACHED,
+    LONGEST_COLUMN,
+    SIMD_BYTES,
+    rows_refusal,
+    xla,
+)
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.clouds.canonical import flat_index
 from orthoslice.couplings.coupling import Pairs, couple_ranks, rank_pairs
@@ -80,7 +95,11 @@ def _long_refusal(px: Array, py: Array, _: float) -> str | None:
     return rows_refusal(px, py)
 
 
-@sorted_scores.implementation("pieces", _long_refusal, row_bytes=SCORES_BYTES)
+def _scores_work(px: Array, py: Array, *_: Any) -> PlainWork:
+    return PlainWork.of(px, py)
+
+
+@sorted_scores.implementation("pieces", _long_refusal, row_bytes=SCORES_BYTES, plain_work=_scores_work)
 def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
     from orthoslice.backend.kernels.numba.pieces import score_long_rows
 
@@ -88,7 +107,9 @@ def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
     return score_long_rows(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
-@sorted_scores.implementation("numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES)
+@sorted_scores.implementation(
+    "numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES, plain_work=_scores_work
+)
 def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
     from orthoslice.backend.kernels.numba.sliced import score_projections
 
@@ -112,11 +133,22 @@ def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
     return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
 
 
+@sorted_scores.implementation("xla", lambda px, py, _: xla.refusal(px, py), row_bytes=SCORES_BYTES)
+def _sorted_scores_xla(px: Array, py: Array, p: float) -> Array:
+    return xla.score_rows(px, py, p, wide_float(px), _sorted_scores)
+
+
 @sorted_scores.implementation("reference", lambda *_: None, row_bytes=_plain_scores_bytes)
 def _sorted_scores(px: Array, py: Array, p: float) -> Array:
     xp = namespace(px)
-    n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
     px, py = (xp.sort(a, axis=-1, stable=False) for a in (px, py))
+    return price_sorted(px, py, p)
+
+
+def price_sorted(px: Array, py: Array, p: float) -> Array:
+    """As :data:`sorted_scores`, of projections in increasing order."""
+    xp = namespace(px)
+    n, m, wide = px.shape[-1], py.shape[-1], wide_float(px)
     if n == m:
         return xp.sum(powered(px - py, p), axis=-1, dtype=wide) / n
     i, j, mass = rank_pairs(n, m, px)
@@ -136,9 +168,12 @@ def _dense_refusal(x: Array, y: Array, directions: Directions) -> str | None:
 
 
 def _columns_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
-    if not LONGEST_SIMD < max(x.shape[0], y.shape[0]) <= LONGEST_COLUMN:
+    if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
+        return "it takes NumPy arrays"
+    longest = max(x.shape[0], y.shape[0])
+    if longest > LONGEST_COLUMN or longest * x.itemsize <= SIMD_BYTES:
         return "it takes clouds of middling size"
-    return _dense_refusal(x, y, directions) or rows_refusal(x[:0], y[:0])
+    return _dense_refusal(x, y, directions)
 
 
 def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
@@ -155,7 +190,11 @@ def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: s
     return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
 
 
-@sliced_scores.implementation("columns", _columns_refusal)
+def _columns_work(x: Array, y: Array, directions: DenseDirections, rows: slice, _: float) -> PlainWork:
+    return PlainWork.of(x[:, 0], y[:, 0], times=len(directions.theta[rows]))
+
+
+@sliced_scores.implementation("columns", _columns_refusal, plain_work=_columns_work)
 def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
     from orthoslice.backend.kernels.numba.sliced import score_points
 
@@ -163,7 +202,7 @@ def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows
 
 
 @sliced_scores.implementation("reference", lambda *_: None)
-def _sliced_scores(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> Array:
+def project_and_score(x: Array, y: Array, directions: Directions, rows: slice | Array, p: float) -> Array:
     return sorted_scores(directions.project(x, rows), directions.project(y, rows), p)
 
 
@@ -174,7 +213,12 @@ sorted_slopes = Operation("sorted_slopes")
 """
 
 
-@sorted_slopes.implementation("numba", lambda px, py, *_: rows_refusal(px, py), row_bytes=SLOPES_BYTES)
+@sorted_slopes.implementation(
+    "numba",
+    lambda px, py, *_: rows_refusal(px, py),
+    row_bytes=SLOPES_BYTES,
+    plain_work=lambda px, py, *_: PlainWork.of(px, py, times=4),
+)
 def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     from orthoslice.backend.kernels.numba.sliced import slope_projections
 
@@ -190,6 +234,12 @@ def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
     scores, x_slopes, y_slopes = match_rows(flat_x, flat_y, p, factor, (True, True))
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
+
+
+@sorted_slopes.implementation("xla", lambda px, py, *_: xla.refusal(px, py), row_bytes=SLOPES_BYTES)
+def _sorted_slopes_xla(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+    scores, x_slopes, y_slopes = xla.slope_rows(px, py, p, factor, wide_float(px), _sorted_slopes)
+    return scores, x_slopes, y_slopes
 
 
 @sorted_slopes.implementation("reference", lambda *_: None, row_bytes=_plain_slopes_bytes)

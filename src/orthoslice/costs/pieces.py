@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Operation, Table
-from orthoslice.backend.kernels import numba_refusal
-from orthoslice.backend.kernels.rough import Side
+from orthoslice.backend.arrays import HostArray, Operation, PlainWork
+from orthoslice.backend.kernels.rough import RowInPieces
 from orthoslice.costs.lines import powered
 
-__all__ = ["Side", "mark_counts", "order_roughly", "piece_cost"]
+__all__ = ["RowInPieces", "mark_counts", "order_roughly", "piece_cost"]
 
 
 order_roughly = Operation("order_roughly")
@@ -22,15 +22,15 @@ That is the order of their leading bits, or any finer one.
 """
 
 
-@order_roughly.implementation("numba", lambda *_: numba_refusal())
-def _order_roughly_numba(rows: Table) -> None:
+@order_roughly.implementation("numba", lambda *_: None, plain_work=PlainWork.of)
+def _order_roughly_numba(rows: HostArray) -> None:
     from orthoslice.backend.kernels.numba.pieces import order_in_place
 
     order_in_place(rows)
 
 
 @order_roughly.implementation("reference", lambda *_: None)
-def _order_roughly(rows: Table) -> None:
+def _order_roughly(rows: HostArray) -> None:
     rows.sort(axis=-1)
 
 
@@ -41,16 +41,21 @@ The numbers come in parts, which are arrays `(n,)`, and in any order.
 """
 
 
-@mark_counts.implementation("numba", lambda *_: numba_refusal())
-def _mark_counts_numba(parts: Iterable[Table], marks: Table) -> Table:
+def _counting_work(parts: Iterable[HostArray], marks: HostArray) -> PlainWork:
+    # Plain code would hold all parts, which may be more than fits the memory.
+    return PlainWork(sys.maxsize, str(marks.dtype))
+
+
+@mark_counts.implementation("numba", lambda *_: None, plain_work=_counting_work)
+def _mark_counts_numba(parts: Iterable[HostArray], marks: HostArray) -> HostArray:
     from orthoslice.backend.kernels.numba.pieces import count_marks
 
-    counts: Table = count_marks(parts, marks)
+    counts: HostArray = count_marks(parts, marks)
     return counts
 
 
 @mark_counts.implementation("reference", lambda *_: None)
-def _mark_counts(parts: Iterable[Table], marks: Table) -> Table:
+def _mark_counts(parts: Iterable[HostArray], marks: HostArray) -> HostArray:
     row = np.sort(np.concatenate(list(parts)))
     return np.stack([np.searchsorted(row, marks, "left"), np.searchsorted(row, marks, "right")])
 
@@ -62,30 +67,34 @@ The mass is that of each side's least numbers, after the skipped ones; the cost 
 """
 
 
-def _numbers_of(x: Side, y: Side) -> list[int]:
+def _numbers_of(x: RowInPieces, y: RowInPieces) -> list[int]:
     return [sum(piece.size for piece in side.pieces) for side in (x, y)]
 
 
-def _kernel_bytes(x: Side, y: Side, *_: Any) -> int:
+def _pieces_work(x: RowInPieces, y: RowInPieces, *_: Any) -> PlainWork:
+    return PlainWork.of(*x.pieces, *y.pieces, times=4)
+
+
+def _kernel_bytes(x: RowInPieces, y: RowInPieces, *_: Any) -> int:
     # Where the leading bits of all numbers are the same, they are sorted all at once.
     n, m = _numbers_of(x, y)
     return int(x.pieces[0].itemsize) * (n + m + 2 * max(n, m))
 
 
-def _plain_bytes(x: Side, y: Side, *_: Any) -> int:
+def _plain_bytes(x: RowInPieces, y: RowInPieces, *_: Any) -> int:
     # Numbers twice; their ends, once a side and twice merged; and a pair for each end.
     return (2 * int(x.pieces[0].itemsize) + 64) * sum(_numbers_of(x, y))
 
 
-@piece_cost.implementation("numba", lambda *_: numba_refusal(), row_bytes=_kernel_bytes)
-def _piece_cost_numba(x: Side, y: Side, mass: int, p: float) -> float:
+@piece_cost.implementation("numba", lambda *_: None, row_bytes=_kernel_bytes, plain_work=_pieces_work)
+def _piece_cost_numba(x: RowInPieces, y: RowInPieces, mass: int, p: float) -> float:
     from orthoslice.backend.kernels.numba.pieces import price_pieces
 
     return price_pieces(x, y, mass, p)
 
 
 @piece_cost.implementation("reference", lambda *_: None, row_bytes=_plain_bytes)
-def _piece_cost(x: Side, y: Side, mass: int, p: float) -> float:
+def _piece_cost(x: RowInPieces, y: RowInPieces, mass: int, p: float) -> float:
     rows, stops = [], []
     for side in (x, y):
         runs = [np.full(count, value, dtype=side.pieces[0].dtype) for value, count in side.ends]

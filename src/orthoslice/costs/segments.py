@@ -6,14 +6,14 @@ import itertools
 
 import numpy as np
 
-from orthoslice.backend.arrays import Operation, Table
+from orthoslice.backend.arrays import HostArray, Operation, PlainWork
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.couplings.coupling import powered_norm, rank_pairs
 from orthoslice.couplings.orders import tied_order
 
 
-def order_segments(rows: Table, rounding: Table, starts: Table) -> Table:
+def order_segments(rows: HostArray, rounding: HostArray, starts: HostArray) -> HostArray:
     """The points of all clouds, each in the order of its projections, `(slices, points)` of uint32."""
     order = np.empty(rows.shape, dtype=np.uint32)
     for first, stop in itertools.pairwise(starts):
@@ -25,15 +25,17 @@ sort_segments = Operation("sort_segments")
 """sort_segments(rows (slices, points), starts (clouds + 1,)): sort each cloud's part of every row, in place."""
 
 
-@sort_segments.implementation("numba", lambda rows, _: rows_refusal(rows))
-def _sort_segments_numba(rows: Table, starts: Table) -> None:
+@sort_segments.implementation(
+    "numba", lambda rows, _: rows_refusal(rows), plain_work=lambda rows, _: PlainWork.of(rows)
+)
+def _sort_segments_numba(rows: HostArray, starts: HostArray) -> None:
     from orthoslice.backend.kernels.numba.segments import sort_in_segments
 
     sort_in_segments(rows, starts)
 
 
 @sort_segments.implementation("reference", lambda *_: None)
-def _sort_segments(rows: Table, starts: Table) -> None:
+def _sort_segments(rows: HostArray, starts: HostArray) -> None:
     for first, stop in itertools.pairwise(starts):
         rows[:, first:stop].sort(axis=-1)
 
@@ -46,16 +48,25 @@ segments must be sorted.
 """
 
 
-@segment_costs.implementation("numba", lambda rows, *_: rows_refusal(rows))
-def _segment_costs_numba(rows: Table, starts: Table, p: float) -> Table:
+def _pairs_work(rows: HostArray, starts: HostArray) -> PlainWork:
+    # Every cloud meets all others.
+    return PlainWork.of(rows, times=len(starts) - 2)
+
+
+@segment_costs.implementation(
+    "numba",
+    lambda rows, *_: rows_refusal(rows),
+    plain_work=lambda rows, starts, _: _pairs_work(rows, starts),
+)
+def _segment_costs_numba(rows: HostArray, starts: HostArray, p: float) -> HostArray:
     from orthoslice.backend.kernels.numba.segments import add_segment_costs
 
-    totals: Table = add_segment_costs(rows, starts, p)
+    totals: HostArray = add_segment_costs(rows, starts, p)
     return totals
 
 
 @segment_costs.implementation("reference", lambda *_: None)
-def _segment_costs(rows: Table, starts: Table, p: float) -> Table:
+def _segment_costs(rows: HostArray, starts: HostArray, p: float) -> HostArray:
     parts = np.split(rows, starts[1:-1], axis=1)
     pairs = ((a, b) for i, a in enumerate(parts) for b in parts[i + 1 :])
     # Copied, since scoring may overwrite them.
@@ -69,16 +80,20 @@ Costs in full space of couplings by rank; `order` has the points of each cloud i
 """
 
 
-@segment_space_costs.implementation("numba", lambda points, order, *_: rows_refusal(order))
-def _segment_space_costs_numba(points: Table, order: Table, starts: Table, p: float) -> Table:
+@segment_space_costs.implementation(
+    "numba",
+    lambda points, order, *_: rows_refusal(order),
+    plain_work=lambda points, order, starts, _: _pairs_work(order, starts),
+)
+def _segment_space_costs_numba(points: HostArray, order: HostArray, starts: HostArray, p: float) -> HostArray:
     from orthoslice.backend.kernels.numba.segments import add_segment_space_costs
 
-    totals: Table = add_segment_space_costs(points, order, starts, p)
+    totals: HostArray = add_segment_space_costs(points, order, starts, p)
     return totals
 
 
 @segment_space_costs.implementation("reference", lambda *_: None)
-def _segment_space_costs(points: Table, order: Table, starts: Table, p: float) -> Table:
+def _segment_space_costs(points: HostArray, order: HostArray, starts: HostArray, p: float) -> HostArray:
     totals = []
     for a, b in itertools.combinations(np.split(order, starts[1:-1], axis=1), 2):
         i, j, mass = rank_pairs(a.shape[1], b.shape[1], points)

@@ -8,6 +8,7 @@ from typing import Any
 from orthoslice.backend.arrays import (
     Array,
     Operation,
+    PlainWork,
     Wanted,
     add_totals,
     map_sum,
@@ -16,7 +17,8 @@ from orthoslice.backend.arrays import (
     to_numpy,
 )
 from orthoslice.backend.arrays.operations import from_host, host_refusal
-from orthoslice.backend.kernels import triton_refusal
+from orthoslice.backend.kernels.cuda import cuda_refusal
+from orthoslice.backend.kernels.cuda.space import price_matches
 from orthoslice.clouds.canonical import flat_index, gather_points
 from orthoslice.clouds.mapped import stored_points
 from orthoslice.clouds.ready import ReadyCloud
@@ -48,7 +50,12 @@ def _space_host_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
     return _space_refusal(x, y, *rest) or host_refusal(x.points, y.points)
 
 
-@price_in_space.implementation("numba", _space_host_refusal)
+def _space_work(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> PlainWork:
+    numbers = max(math.prod(i.shape) for i in (pairs.ix, pairs.iy)) * x.dim
+    return PlainWork.of(x.points[:1, :1], times=numbers * (2 if any(wanted) else 0.2))
+
+
+@price_in_space.implementation("numba", _space_host_refusal, plain_work=_space_work)
 def _price_in_space_numba(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     from orthoslice.backend.kernels.numba.pairs import price_pairs
 
@@ -62,14 +69,14 @@ def _price_in_space_numba(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, 
     return from_host(scores, x.points), tuple(from_host(g, x.points) for g in by_row)
 
 
-def _space_triton_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
-    return _space_refusal(x, y, *rest) or triton_refusal(x.points, y.points, dtypes=("float32", "float64"))
+def _space_cuda_refusal(x: ReadyCloud, y: ReadyCloud, *rest: Any) -> str | None:
+    if x.points.dtype != y.points.dtype:
+        return f"it takes clouds of one type, not {x.points.dtype} and {y.points.dtype}"
+    return _space_refusal(x, y, *rest) or cuda_refusal(x.points, y.points, dtype=("float32", "float64"))
 
 
-@price_in_space.implementation("triton", _space_triton_refusal)
-def _price_in_space_triton(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
-    from orthoslice.backend.kernels.triton.pairs import price_matches
-
+@price_in_space.implementation("cuda", _space_cuda_refusal)
+def _price_in_space_cuda(x: ReadyCloud, y: ReadyCloud, p: float, pairs: Pairs, wanted: Wanted) -> Priced:
     scores, gradients = price_matches(x.points, y.points, *pairs[:3], p=p, wanted=wanted[:2])
     return scores, gradients
 

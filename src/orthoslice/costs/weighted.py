@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthoslice.backend.arrays import Array, Operation, Wanted, at_rank, namespace
+from orthoslice.backend.arrays import Array, Operation, PlainWork, Wanted, at_rank, namespace
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Priced
@@ -68,7 +68,12 @@ def _kernel_bytes(px: Array, py: Array, *rest: Any) -> int:
     return (SLOPES_BYTES if any(wanted) else SCORES_BYTES)(px, py)
 
 
-@weighted_slopes.implementation("numba", lambda px, *_: rows_refusal(px), row_bytes=_kernel_bytes)
+@weighted_slopes.implementation(
+    "numba",
+    lambda px, *_: rows_refusal(px),
+    row_bytes=_kernel_bytes,
+    plain_work=lambda px, py, *_: PlainWork.of(px, py, times=4),
+)
 def _weighted_slopes_numba(
     px: Array,
     py: Array,

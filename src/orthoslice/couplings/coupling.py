@@ -12,6 +12,7 @@ import numpy as np
 from orthoslice.backend.arrays import (
     Array,
     Operation,
+    PlainWork,
     device,
     is_readable,
     namespace,
@@ -132,7 +133,9 @@ Couples weighted clouds, given the order of their points in every slice. `other_
 """
 
 
-@merge_quantiles.implementation("numba", lambda ix, *_: rows_refusal(ix))
+@merge_quantiles.implementation(
+    "numba", lambda ix, *_: rows_refusal(ix), plain_work=lambda ix, iy, *_: PlainWork.of(ix, iy, times=4)
+)
 def _merge_quantiles_numba(ix: Array, iy: Array, x: ReadyCloud, y: ReadyCloud, other_side: bool) -> Pairs:
     from orthoslice.backend.kernels.numba.weighted import merge_orders
 

@@ -7,6 +7,7 @@ import numpy as np
 from orthoslice.backend.arrays import (
     Array,
     Operation,
+    PlainWork,
     namespace,
     wide_int,
 )
@@ -36,7 +37,7 @@ def _order_refusal(projections: Array) -> str | None:
     return rows_refusal(projections)
 
 
-@stable_order.implementation("numba", _order_refusal)
+@stable_order.implementation("numba", _order_refusal, plain_work=lambda rows: PlainWork.of(rows, times=2))
 def _stable_order_numba(projections: Array) -> Array:
     from orthoslice.backend.kernels.numba.sliced import order_projections
 
@@ -80,7 +81,9 @@ def _tied_refusal(projections: Array, rounding: Array) -> str | None:
     return refusal
 
 
-@tied_order.implementation("numba", _tied_refusal)
+@tied_order.implementation(
+    "numba", _tied_refusal, plain_work=lambda projections, _: PlainWork.of(projections, times=4)
+)
 def _tied_order_numba(projections: Array, rounding: Array) -> Array:
     from orthoslice.backend.kernels.numba.ties import order_with_ties
 

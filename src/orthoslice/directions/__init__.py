@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orthoslice.backend.arrays import Stream, normals, signs
+from orthoslice.backend.arrays import Key, normals, signs
 from orthoslice.directions.auto import Auto, Choice
 from orthoslice.directions.base import DenseDirections, Directions, Sample, Sampler
 from orthoslice.directions.equispaced import Equispaced
@@ -28,6 +28,7 @@ __all__ = [
     "Given",
     "HadamardRademacher",
     "Kerdock",
+    "Key",
     "Optimized",
     "Orthogonal",
     "PointSet",
@@ -37,7 +38,6 @@ __all__ = [
     "Sampler",
     "Sobol",
     "Stratified",
-    "Stream",
     "from_function",
     "normals",
     "signs",

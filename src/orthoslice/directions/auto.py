@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from orthoslice.backend.arrays import RNG, Array, DType, Stream
+from orthoslice.backend.arrays import RNG, Array, DType, Key
+from orthoslice.check.names import answers_other_names
 from orthoslice.directions.base import DEFAULT_BLOCKS, Directions, Sample, Sampler, check_count, default_rows
 from orthoslice.directions.control_rules import is_worthwhile
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE, Equispaced
@@ -24,7 +25,8 @@ _WORTH_FILLING = 0.07
 _ALL_BASES_OF_16 = 144
 
 
-Kind: TypeAlias = Literal["sliced", "projected"]
+Method: TypeAlias = Literal["sliced", "projected"]
+"""Whether couplings are priced on their line, SW, or in full space, PW."""
 
 
 class Choice(NamedTuple):
@@ -39,7 +41,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Auto(Sampler):
-    """The sampler with the least error to be expected, by dimension, number of directions, score and `p`.
+    """The sampler with the least error to be expected, by dimension, number of directions, method and `p`.
 
     What it picks is unbiased, and has an error bar: 4 independent sets or more, unless `replicates` says
     otherwise. `est.directions` is what was picked, and repeats an estimate; what is picked may improve
@@ -83,11 +85,12 @@ class Auto(Sampler):
     def __post_init__(self) -> None:
         check_count("replicates", self.replicates)
 
+    @answers_other_names
     def choose(
         self,
         dim: int,
         n_directions: int | None = None,
-        score: Kind = "sliced",
+        method: Method = "sliced",
         p: float = 2,
     ) -> Choice:
         """What would run, and why.
@@ -98,33 +101,33 @@ class Auto(Sampler):
             The dimension of the clouds.
         n_directions
             How many directions; None is the default number.
-        score
+        method
             ``"sliced"`` for SW, ``"projected"`` for PW.
         p
             The power. The sampler is the same for all so far.
         """
         check_count("dim", dim)
-        if score not in ("sliced", "projected"):
-            raise ValueError(f"`score` must be 'sliced' or 'projected'; got {score!r}.")
+        if method not in ("sliced", "projected"):
+            raise ValueError(f"`method` must be 'sliced' or 'projected'; got {method!r}.")
         default = DEFAULT_BLOCKS * default_rows(dim)
         n = default if n_directions is None else check_count("n_directions", n_directions)
-        sampler, reason = self._sampler(dim, n, score)
+        sampler, reason = self._sampler(dim, n, method)
         if n_directions is None:
             sampler, n = sampler.with_default_size(dim)
         sizes = " and ".join(f"{run.n_blocks} sets of {run.rows}" for run in sampler.runs(n, dim))
-        name = "SW" if score == "sliced" else "PW"
+        name = "SW" if method == "sliced" else "PW"
         why = f"{name} in dimension {dim} with {sizes} directions: {reason}."
         layout = Layout(sampler.runs(n, dim))
-        is_controlled = score == "sliced" and is_worthwhile(dim, p, layout)
+        is_controlled = method == "sliced" and is_worthwhile(dim, p, layout)
         return Choice(sampler, n, "gaussian" if is_controlled else None, why)
 
-    def _sampler(self, dim: int, n: int, score: str) -> tuple[Sampler, str]:
+    def _sampler(self, dim: int, n: int, method: str) -> tuple[Sampler, str]:
         if dim == 1:
             return self._orthogonal(dim, n), "all directions say the same"
         sets = self.replicates
         if sets > 1 and dim == 2:
             sets = max(sets, FEWEST_IN_THE_PLANE)
-        elif sets > 1 and score == "projected":
+        elif sets > 1 and method == "projected":
             sets *= 2  # smaller sets err no more there, and more of them make a better error bar
         rows = max(1, n // sets)
         if dim == 2 and rows > 2:
@@ -133,16 +136,16 @@ class Auto(Sampler):
             # Padded with zeros by up to a half, bases lose little of what they gain.
             ambient = Kerdock().ambient_dim(dim) if dim <= MOST_DIMENSIONS else 0
             if dim > 32 and 2 * dim > ambient and rows >= _WORTH_SPREADING * ambient**2:
-                return Kerdock(replicates=sets), "so many unbiased bases err less than independent ones"
+                return Kerdock(replicates=sets), "this many unbiased bases err less than independent ones"
             if dim == 16 and rows in range(16, _ALL_BASES_OF_16 + 1, 16):
-                return Kerdock(replicates=sets), "so many unbiased bases err less than independent ones"
+                return Kerdock(replicates=sets), "this many unbiased bases err less than independent ones"
             if _WORTH_SPREADING * dim**2 <= LARGEST_SET:
                 return Optimized(replicates=sets), "spread out evenly, they err less than orthogonal blocks"
         over = n % dim
         if dim < rows <= LARGEST_SET and over * (dim - over) > _WORTH_FILLING * n * (dim - 1):
             frames = f"they do not divide into blocks of {dim}, and sets that are spread out need not"
             return Optimized(replicates=sets), frames
-        return self._orthogonal(dim, n), "with so few for the dimension, orthogonal blocks are hard to beat"
+        return self._orthogonal(dim, n), "with this few for the dimension, orthogonal blocks are hard to beat"
 
     def _orthogonal(self, dim: int, n: int) -> Orthogonal:
         """Blocks of `dim` rows, or shorter ones if there would be too few of them."""
@@ -159,8 +162,8 @@ class Auto(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, self.choose(dim).n_directions
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
-        return self.choose(dim, rows * self.replicates).sampler.draw(stream, rows, dim, dtype)
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> Directions:
+        return self.choose(dim, rows * self.replicates).sampler.draw(key, rows, dim, dtype)
 
     def sample(self, n_directions: int, dim: int, rng: RNG = None) -> Sample:
         """Directions for SW, as plain NumPy arrays."""

@@ -14,14 +14,14 @@ from orthoslice.backend.arrays import (
     RNG,
     Array,
     DType,
+    Key,
     Operation,
-    Stream,
+    PlainWork,
     is_widened,
     namespace,
     resolve_rng,
     wide_float,
 )
-from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.cuda.products import product
 from orthoslice.directions.layout import Layout, Run, whole_blocks
 
@@ -92,10 +92,14 @@ steady_product = Operation("steady_product")
 def _steady_refusal(theta: Array, points: Array) -> str | None:
     if not (isinstance(points, np.ndarray) and points.ndim == 2 and theta.dtype == points.dtype):
         return "it takes single clouds in NumPy arrays of the type of the directions"
-    return numba_refusal()
+    return None
 
 
-@steady_product.implementation("numba", _steady_refusal)
+@steady_product.implementation(
+    "numba",
+    _steady_refusal,
+    plain_work=lambda theta, points: PlainWork.of(points, times=0.1 * len(theta)),
+)
 def _steady_product_numba(theta: Array, points: Array) -> Array:
     from orthoslice.backend.kernels.numba.projecting import project_points
 
@@ -180,8 +184,8 @@ class Sampler(abc.ABC):
         return self.with_default_size(dim)[0]
 
     @abc.abstractmethod
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
-        """One block of `rows` rows for each key of the stream, one after the other."""
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> Directions:
+        """One block of `rows` rows for each of the keys, one after the other."""
 
     def ambient_dim(self, dim: int) -> int:
         """The dimension of the space in which rows are unit vectors."""
@@ -196,10 +200,10 @@ class Sampler(abc.ABC):
         return False
 
     def blocks(
-        self, stream: Stream, index: Array, rows: int, dim: int, dtype: DType, purpose: int = DIRECTIONS
+        self, key: Key, index: Array, rows: int, dim: int, dtype: DType, purpose: int = DIRECTIONS
     ) -> Directions:
         """Draw the blocks with these indices (int32, `(blocks,)`)."""
-        return self.draw(stream.fold(index, purpose), rows, dim, dtype)
+        return self.draw(key.fold(index, purpose), rows, dim, dtype)
 
     def __repr__(self) -> str:
         """Only what differs from the default, so that it reads as one would write it."""
@@ -225,12 +229,12 @@ class Sampler(abc.ABC):
         """
         check_count("n_directions", n_directions, least=0)
         check_count("dim", dim)
-        stream, _ = resolve_rng(rng, np.zeros(1))
+        key, _ = resolve_rng(rng, np.zeros(1))
         theta, block, weight = [np.zeros((0, dim))], [np.zeros(0, dtype=np.int32)], [np.zeros(0)]
         first = 0
         for count, rows in self.runs(n_directions, dim) if n_directions else ():
             index = np.arange(first, first + count, dtype=np.int32)
-            theta.append(self._unit_rows(stream, index, rows, dim))
+            theta.append(self._unit_rows(key, index, rows, dim))
             block.append(np.repeat(index, rows))
             of_block = self.weights(rows, dim)
             weight.append(np.tile(np.ones(rows) if of_block is None else of_block, count))
@@ -239,16 +243,16 @@ class Sampler(abc.ABC):
 
     def row(self, row: int, n_directions: int, dim: int, rng: RNG) -> Array:
         """A single row `(dim,)` of what :meth:`sample` returns, without drawing the other blocks."""
-        stream, _ = resolve_rng(rng, np.zeros(1))
+        key, _ = resolve_rng(rng, np.zeros(1))
         sizes = Layout(self.runs(n_directions, dim)).block_rows
         ends = np.cumsum(sizes)
         block = int(np.searchsorted(ends, row, side="right"))
         rows = int(sizes[block])
-        drawn = self._unit_rows(stream, np.asarray([block], dtype=np.int32), rows, dim)
+        drawn = self._unit_rows(key, np.asarray([block], dtype=np.int32), rows, dim)
         return drawn[row - (int(ends[block]) - rows)]
 
-    def _unit_rows(self, stream: Stream, blocks: Array, rows: int, dim: int) -> Array:
-        drawn = self.blocks(stream, blocks, rows, dim, np.dtype(np.float64))
+    def _unit_rows(self, key: Key, blocks: Array, rows: int, dim: int) -> Array:
+        drawn = self.blocks(key, blocks, rows, dim, np.dtype(np.float64))
         theta = np.array(dense_rows(drawn, slice(0, len(blocks) * rows)))
         norm = np.linalg.norm(theta, axis=1, keepdims=True)
         # A row of a padded space may be 0 in the user's space; the first axis then stands in for it.

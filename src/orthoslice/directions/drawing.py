@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from orthoslice.backend.arrays import (
     DIRECTIONS,
     STEPS,
     Array,
     DType,
+    Key,
     Operation,
-    Stream,
+    PlainWork,
+    index_beside,
     namespace,
-    stream_index,
 )
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.directions import orthonormal_rows, room_refusal, steps_ahead, unit_rows
@@ -26,7 +29,7 @@ class Blocks(NamedTuple):
     """Which blocks of directions are meant: `n_blocks` consecutive ones of `rows` rows each."""
 
     sampler: Sampler
-    stream: Stream
+    key: Key
     first: Any
     """The number of the first of them, which may be traced."""
     n_blocks: int
@@ -48,7 +51,7 @@ def _given_refusal(blocks: Blocks) -> str | None:
 
 @draw_blocks.implementation("given", _given_refusal)
 def _draw_given(blocks: Blocks) -> Directions:
-    return blocks.sampler.draw(blocks.stream, blocks.rows, blocks.dim, blocks.dtype)
+    return blocks.sampler.draw(blocks.key, blocks.rows, blocks.dim, blocks.dtype)
 
 
 def has_kernels(sampler: Sampler) -> bool:
@@ -62,8 +65,8 @@ def _cuda_refusal(blocks: Blocks) -> str | None:
     if str(blocks.dtype) != "torch.float32":
         return "it draws float32"
     rows = None if isinstance(blocks.sampler, IID) else blocks.rows
-    return cuda_refusal(*blocks.stream, dtype="int32") or room_refusal(
-        blocks.stream.high.get_device(), rows, blocks.dim
+    return cuda_refusal(*blocks.key, dtype="int32") or room_refusal(
+        blocks.key.high.get_device(), rows, blocks.dim
     )
 
 
@@ -71,21 +74,49 @@ def can_draw_ahead(blocks: Blocks, total: int) -> bool:
     """Whether `total` rows of them can be drawn by kernels for several steps at once."""
     if not isinstance(blocks.sampler, Orthogonal) or _cuda_refusal(blocks) is not None:
         return False
-    return steps_ahead(blocks.stream.high.get_device(), blocks.rows, total, blocks.dim) > 1
+    return steps_ahead(blocks.key.high.get_device(), blocks.rows, total, blocks.dim) > 1
 
 
 @draw_blocks.implementation("cuda", _cuda_refusal)
 def _draw_blocks_cuda(blocks: Blocks) -> DenseDirections:
-    sampler, stream, first, count, rows, dim, _, purpose, step = blocks
+    sampler, key, first, count, rows, dim, _, purpose, step = blocks
     if isinstance(sampler, IID):
-        return DenseDirections(unit_rows(stream, step, STEPS, first, count * rows, dim, purpose))
-    return DenseDirections(orthonormal_rows(stream, step, STEPS, first, rows, count * rows, dim, purpose))
+        return DenseDirections(unit_rows(key, step, STEPS, first, count * rows, dim, purpose))
+    return DenseDirections(orthonormal_rows(key, step, STEPS, first, rows, count * rows, dim, purpose))
+
+
+# Blocks of more rows are left to LAPACK, which works on them in pieces that fit a cache.
+_MOST_ROWS = 256
+
+
+def _numba_refusal(blocks: Blocks) -> str | None:
+    if not has_kernels(blocks.sampler):
+        return "it takes independent and orthogonal directions"
+    if not isinstance(blocks.key.high, np.ndarray) or blocks.rows > _MOST_ROWS:
+        return f"it draws blocks of at most {_MOST_ROWS} rows in host memory"
+    return None
+
+
+def _plain_work(blocks: Blocks) -> PlainWork:
+    # Normals, and for orthonormal rows as many passes over them as a block has rows.
+    numbers = blocks.n_blocks * blocks.rows * blocks.dim
+    return PlainWork(numbers * (4 + blocks.rows // 16), str(np.dtype(blocks.dtype)))
+
+
+@draw_blocks.implementation("numba", _numba_refusal, plain_work=_plain_work)
+def _draw_blocks_numba(blocks: Blocks) -> DenseDirections:
+    from orthoslice.backend.kernels.numba.drawing import draw_rows
+
+    _, key, first, count, rows, dim, dtype, purpose, step = blocks
+    theta = np.empty((count * rows, dim), dtype=dtype)
+    draw_rows(*key, None if step is None else int(step), STEPS, purpose, first, rows, theta)
+    return DenseDirections(theta)
 
 
 @draw_blocks.implementation("reference", lambda _: None)
 def _draw_blocks(blocks: Blocks) -> Directions:
-    sampler, stream, first, count, rows, dim, dtype, purpose, step = blocks
+    sampler, key, first, count, rows, dim, dtype, purpose, step = blocks
     if step is not None:
         xp = namespace(step)
-        stream = stream.fold(xp.astype(xp.reshape(step, (1,)), xp.int32), STEPS)
-    return sampler.blocks(stream, stream_index(stream, first, count), rows, dim, dtype, purpose)
+        key = key.fold(xp.astype(xp.reshape(step, (1,)), xp.int32), STEPS)
+    return sampler.blocks(key, index_beside(key, first, count), rows, dim, dtype, purpose)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, Stream, call_on_host
+from orthoslice.backend.arrays import DType, Key, call_on_host
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 
 
@@ -27,13 +27,13 @@ class Drawn(Sampler):
         rows = default_rows(dim)
         return self, DEFAULT_BLOCKS * (rows if self.size is None else max(self.size, rows))
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
         def blocks(high: Any, low: Any) -> np.ndarray[Any, Any]:
             keys = zip(*(np.asarray(word).astype(np.uint32).tolist() for word in (high, low)), strict=True)
             return np.concatenate([self.function(rows, dim, np.random.default_rng(key)) for key in keys])
 
-        shape = (stream.high.shape[0] * rows, dim)
-        return DenseDirections(call_on_host(blocks, shape, dtype, *stream))
+        shape = (key.high.shape[0] * rows, dim)
+        return DenseDirections(call_on_host(blocks, shape, dtype, *key))
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import RNG, Array, DType, Stream, namespace, to_numpy
+from orthoslice.backend.arrays import RNG, Array, DType, Key, namespace, to_numpy
 from orthoslice.directions.base import DenseDirections, Sample, Sampler
 
 
@@ -40,7 +40,7 @@ class Given(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, int(self.theta.shape[0])
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
         theta: Array = self.theta
         return DenseDirections(theta if theta.dtype == dtype else namespace(theta).astype(theta, dtype))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from orthoslice.backend.arrays import Array, DType, Stream, namespace, normals, signs
+from orthoslice.backend.arrays import Array, DType, Key, namespace, normals, signs
 from orthoslice.backend.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.directions.base import BlockSampler, Directions, check_count
 
@@ -63,16 +63,16 @@ class HadamardRademacher(BlockSampler):
     def ambient_dim(self, dim: int) -> int:
         return 1 << (dim - 1).bit_length()
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> HadamardDirections:
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> HadamardDirections:
         ambient = self.ambient_dim(dim)
         if self.factors == "signs" or ambient == 1:
-            return HadamardDirections(signs(stream, self.rounds, ambient, dtype), rows, dim, paired=False)
-        return HadamardDirections(_reflections(stream, self.rounds, ambient, dtype), rows, dim, paired=True)
+            return HadamardDirections(signs(key, self.rounds, ambient, dtype), rows, dim, paired=False)
+        return HadamardDirections(_reflections(key, self.rounds, ambient, dtype), rows, dim, paired=True)
 
 
-def _reflections(stream: Stream, rounds: int, columns: int, dtype: DType) -> Array:
+def _reflections(key: Key, rounds: int, columns: int, dtype: DType) -> Array:
     """Cosines and sines of independent uniform angles, side by side: `(keys, rounds, columns)`."""
-    gaussian = normals(stream, rounds, columns, dtype)
+    gaussian = normals(key, rounds, columns, dtype)
     xp = namespace(gaussian)
     pairs = xp.reshape(gaussian, (*gaussian.shape[:-1], columns // 2, 2))
     return xp.reshape(pairs / xp.linalg.vector_norm(pairs, axis=-1, keepdims=True), gaussian.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from orthoslice.backend.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.backend.arrays import DType, Key, namespace, normals, wide_float
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
 
@@ -33,8 +33,8 @@ class IID(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
-        xp = namespace(stream.high)
-        gaussian = xp.reshape(normals(stream, rows, dim, wide_float(stream.high)), (-1, dim))
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        xp = namespace(key.high)
+        gaussian = xp.reshape(normals(key, rows, dim, wide_float(key.high)), (-1, dim))
         theta = gaussian / xp.sqrt(xp.sum(gaussian * gaussian, axis=1, keepdims=True))
         return DenseDirections(xp.astype(theta, dtype))

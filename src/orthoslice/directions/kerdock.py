@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Stream, constant, namespace, normals, wide_float
+from orthoslice.backend.arrays import Array, DType, Key, constant, namespace, normals, wide_float
 from orthoslice.backend.arrays.hadamard import walsh_hadamard
 from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Directions, default_rows
@@ -106,10 +106,10 @@ class Kerdock(Replicated):
         rows = min(rows, self._most_rows(dim))
         return rows if ambient > 256 else -(-rows // ambient) * ambient
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> Directions:
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> Directions:
         ambient = self.ambient_dim(dim)
         # The rows of a rotation of the padded space that act on the user's space.
-        frame = orthonormal_rows(normals(stream, dim, ambient, wide_float(stream.high)))
+        frame = orthonormal_rows(normals(key, dim, ambient, wide_float(key.high)))
         drawn = KerdockDirections(frame, rows, dtype)
         is_small = frame.shape[0] * rows * dim <= _FORMED_AT_ONCE
         return DenseDirections(drawn.all_formed()) if is_small and dim == ambient else drawn

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 
 # Blocks up to which layouts keep tables of all their blocks.
 _MOST_KEPT = 1 << 12
@@ -36,13 +36,13 @@ def layout_of(runs: tuple[Run, ...], unit_blocks: int = 1, is_stepped: bool = Fa
     return Layout(runs, unit_blocks, is_stepped)
 
 
-class _kept_if_short(functools.cached_property[Table]):
+class _kept_if_short(functools.cached_property[HostArray]):
     """A table of a layout that is worked out once, unless it is long: layouts are kept beyond a call."""
 
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Table:  # type: ignore[override]
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> HostArray:  # type: ignore[override]
         if instance is not None and instance.n_blocks > _MOST_KEPT:
             return self.func(instance)
-        table: Table = super().__get__(instance, owner)
+        table: HostArray = super().__get__(instance, owner)
         return table
 
 
@@ -65,13 +65,13 @@ class Layout:
     """Whether the rows of a unit go once round a circle on which scores are constant between jumps."""
 
     @_kept_if_short
-    def block_rows(self) -> Table:
+    def block_rows(self) -> HostArray:
         """Rows of every block."""
         counts, rows = zip(*self.runs, strict=True)
         return np.repeat(rows, counts)
 
     @_kept_if_short
-    def unit_rows(self) -> Table:
+    def unit_rows(self) -> HostArray:
         """Rows of every unit."""
         if self.unit_blocks == 1:
             return self.block_rows
@@ -79,7 +79,7 @@ class Layout:
         return np.add.reduceat(self.block_rows, starts)
 
     @_kept_if_short
-    def unit_ends(self) -> Table:
+    def unit_ends(self) -> HostArray:
         """After how many rows every unit ends, with a 0 before the first."""
         return np.concatenate([[0], np.cumsum(self.unit_rows)])
 

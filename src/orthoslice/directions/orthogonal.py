@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orthoslice.backend.arrays import DType, Stream, namespace, normals, wide_float
+from orthoslice.backend.arrays import DType, Key, namespace, normals, wide_float
 from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import BlockSampler, DenseDirections
 
@@ -35,8 +35,8 @@ class Orthogonal(BlockSampler):
 
     name: ClassVar[str] = "orthogonal"
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
-        xp = namespace(stream.high)
-        gaussian = normals(stream, rows, dim, wide_float(stream.high))
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        xp = namespace(key.high)
+        gaussian = normals(key, rows, dim, wide_float(key.high))
         theta = orthonormal_rows(gaussian)
         return DenseDirections(xp.astype(xp.reshape(theta, (-1, dim)), dtype))

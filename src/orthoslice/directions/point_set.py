@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, Stream, constant, namespace, normals, wide_float
+from orthoslice.backend.arrays import DType, Key, constant, namespace, normals, wide_float
 from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 from orthoslice.directions.layout import Run, whole_blocks
@@ -101,9 +101,9 @@ class PointSet(Replicated):
     def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:
         """The set: `rows` unit vectors, shape `(rows, dim)`."""
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
-        xp, wide = namespace(stream.high), wide_float(stream.high)
-        rotation = orthonormal_rows(normals(stream, dim, dim, wide))
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        xp, wide = namespace(key.high), wide_float(key.high)
+        rotation = orthonormal_rows(normals(key, dim, dim, wide))
         points = constant(_points_of, (self, rows, dim), rotation)
         theta = xp.reshape(xp.matmul(points, rotation), (-1, dim))
         return DenseDirections(xp.astype(theta, dtype))

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Namespace, Stream, constant, namespace, wide_float
-from orthoslice.backend.arrays.stream import unit_interval, words
+from orthoslice.backend.arrays import Array, DType, Key, Namespace, constant, namespace, wide_float
+from orthoslice.backend.arrays.key import unit_interval, words
 from orthoslice.directions.base import DenseDirections
 from orthoslice.directions.layout import Run
 from orthoslice.directions.point_set import Replicated
@@ -65,11 +65,11 @@ class Sobol(Replicated):
             )
         return super().runs(n_directions, dim)
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
-        xp = namespace(stream.high)
-        points = constant(_scrambled, (rows, dim), stream.high)
-        shifted = points[None, :, :] ^ words(stream, 1, dim)[0]
-        gaussian = _normal_quantile(xp, *unit_interval(xp, shifted, wide_float(stream.high)))
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
+        xp = namespace(key.high)
+        points = constant(_scrambled, (rows, dim), key.high)
+        shifted = points[None, :, :] ^ words(key, 1, dim)[0]
+        gaussian = _normal_quantile(xp, *unit_interval(xp, shifted, wide_float(key.high)))
         gaussian = xp.reshape(gaussian, (-1, dim))
         theta = gaussian / xp.sqrt(xp.sum(gaussian * gaussian, axis=1, keepdims=True))
         return DenseDirections(xp.astype(theta, dtype))
@@ -89,8 +89,8 @@ def _scrambled(rows: int, dim: int) -> np.ndarray[Any, Any]:
     points = engine.random(1 << max(rows - 1, 0).bit_length())[:rows]
     plain = np.ldexp(points, _BITS).astype(np.uint32)
     # Row k of each matrix says which bits are added up; counted from the highest, none below bit k.
-    stream = Stream.from_seed(0, np.zeros(1))
-    chosen = words(stream, dim, _BITS)[0][0].view(np.uint32)
+    key = Key.from_seed(0, np.zeros(1))
+    chosen = words(key, dim, _BITS)[0][0].view(np.uint32)
     own = np.uint32(1) << np.arange(_BITS - 1, -1, -1, dtype=np.uint32)
     masks = (chosen & ~(own - np.uint32(1))) | own
     scrambled = np.zeros_like(plain)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Namespace, Stream, device, namespace, normals, wide_float
-from orthoslice.backend.arrays.stream import words
+from orthoslice.backend.arrays import Array, DType, Key, Namespace, device, namespace, normals, wide_float
+from orthoslice.backend.arrays.key import words
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
 if TYPE_CHECKING:
@@ -120,26 +120,26 @@ class Stratified(Sampler):
     def with_default_size(self, dim: int) -> tuple[Self, int]:
         return self, DEFAULT_BLOCKS * default_rows(dim)
 
-    def draw(self, stream: Stream, rows: int, dim: int, dtype: DType) -> DenseDirections:
+    def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
         if dim != self.x.shape[1]:
             raise ValueError(
                 f"`directions` were stratified for clouds of dim = {self.x.shape[1]}; got dim = {dim}."
             )
-        xp, wide = namespace(stream.high), wide_float(stream.high)
-        first, second = words(stream, rows, 5)
+        xp, wide = namespace(key.high), wide_float(key.high)
+        first, second = words(key, rows, 5)
         uniform = _uniforms(xp, first[:, :, :4], second[:, :, :4], wide)
         # The cells are taken in random order, so that the directions need not be shuffled.
         cell = xp.astype(xp.argsort(first[:, :, 4], axis=1), wide)
         level = (cell + uniform[:, :, 0]) / rows
         flat = [xp.reshape(u, (-1,)) for u in (level, *(uniform[:, :, k] for k in (1, 2, 3)))]
-        unit = self._within(xp, wide, device(stream.high), flat)
+        unit = self._within(xp, wide, device(key.high), flat)
         unit = unit * xp.astype(1 - 2 * xp.reshape(second[:, :, 4] & 1, (-1, 1)), wide)
-        basis = xp.asarray(self.regions.basis, dtype=wide, device=device(stream.high))
+        basis = xp.asarray(self.regions.basis, dtype=wide, device=device(key.high))
         if basis.shape[0] < dim:
             # Of a Gaussian vector only the direction within the span of the basis is stratified: it is
             # independent of all the rest.
             # Counters of words are not negative, so this key is independent of them.
-            gaussian = xp.reshape(normals(stream.fold(-1, 0), rows, dim, wide), (-1, dim))
+            gaussian = xp.reshape(normals(key.fold(-1, 0), rows, dim, wide), (-1, dim))
             inside = gaussian @ basis.T
             length = xp.sqrt(xp.sum(inside * inside, axis=1, keepdims=True))
             unit = gaussian + (length * unit - inside) @ basis

@@ -12,7 +12,7 @@ import numpy as np
 from orthoslice.backend.arrays import (
     CONTROLS,
     Array,
-    Stream,
+    Key,
     at_rank,
     call_on_host,
     device,
@@ -59,10 +59,10 @@ class Control(abc.ABC):
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
         """Its mean over all directions."""
 
-    def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
+    def fitted(self, x: Cloud, y: Cloud, key: Key, n_directions: int) -> Control:
         """The control to use for these clouds: itself, unless something is worked out once for all directions.
 
-        Draws must come from `stream`, folded with a purpose of their own. Whenever there are more directions,
+        Draws must come from `key`, folded with a purpose of their own. Whenever there are more directions,
         the fitted control is fitted again, and then used for a better mean only.
         """
         return self
@@ -93,11 +93,11 @@ class Gaussian(Control):
         return _FittedGaussian(moments_of(x, y)).evaluate(x, y, p, directions, rows)
 
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
-        fixed = Stream.from_seed(0, x.points)
+        fixed = Key.from_seed(0, x.points)
         return self.fitted(x, y, fixed, 0).mean(x, y, p)
 
-    def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
-        return _FittedGaussian(moments_of(x, y)).fitted(x, y, stream, n_directions)
+    def fitted(self, x: Cloud, y: Cloud, key: Key, n_directions: int) -> Control:
+        return _FittedGaussian(moments_of(x, y)).fitted(x, y, key, n_directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class _FittedGaussian(Control):
     """:class:`Gaussian` for clouds with these moments; its mean is found from `rows` directions."""
 
     moments: Moments
-    key: Stream | None = None
+    key: Key | None = None
     rows: int = 0
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, directions: Directions, rows: slice | Array) -> Array:
@@ -124,12 +124,12 @@ class _FittedGaussian(Control):
         factor = 1 / mean_shortening(directions.dim, directions.ambient_dim, p)
         return costs if factor == 1 else factor * costs
 
-    def fitted(self, x: Cloud, y: Cloud, stream: Stream, n_directions: int) -> Control:
+    def fitted(self, x: Cloud, y: Cloud, key: Key, n_directions: int) -> Control:
         # These directions must take a small part of the time that projecting the points takes.
         rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
         least, enough = _FEWEST_FOR_MEAN
         rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
-        return replace(self, key=stream.fold(0, CONTROLS), rows=rows)
+        return replace(self, key=key.fold(0, CONTROLS), rows=rows)
 
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
         assert self.key is not None

@@ -12,8 +12,8 @@ from orthoslice.backend.arrays import (
     RNG,
     Array,
     Compute,
+    Key,
     Outcome,
-    Stream,
     Wanted,
     add_totals,
     concat_rows,
@@ -45,13 +45,13 @@ from orthoslice.estimates.request import Request
 from orthoslice.estimates.result import Estimate, register_estimates, root
 from orthoslice.estimates.statistics import Statistics, degrees_of_freedom, interval_arms, with_variance
 from orthoslice.estimates.statistics import statistics as block_statistics
-from orthoslice.estimates.trust import Subject, look_of
+from orthoslice.estimates.trust import Subject, fingerprint
 
 # Passed as `like` where results are to be put in host memory.
 _ON_HOST = np.zeros(1)
 
 # The key of requests that draw nothing, since directions are given.
-_UNUSED = Stream.from_seed(0, _ON_HOST)
+_UNUSED = Key.from_seed(0, _ON_HOST)
 
 
 class _Call(NamedTuple):
@@ -59,7 +59,7 @@ class _Call(NamedTuple):
 
     request: Request
     inputs: tuple[Array | None, ...]
-    stream: Stream
+    key: Key
     theta: Array | None
     """Given directions, if they are passed along with the clouds and not in the request."""
     seed: int | None
@@ -75,15 +75,15 @@ def _make_call(request: Request, x: Cloud, y: Cloud, rng: RNG) -> _Call:
     like = x.points
     if is_bridged(like):
         like, theta = _ON_HOST, None if theta is None else to_numpy(theta)
-    stream, seed = stream_for(request, rng, like, is_traced(*inputs))
+    key, seed = key_for(request, rng, like, is_traced(*inputs))
     if library(x.points) == "numpy":
         theta = None  # nothing is traced or compiled, so they may stay where they are
     if theta is not None:
         request = replace(request, sampler=GIVEN_LATER)
-    return _Call(request, inputs, stream, theta, seed)
+    return _Call(request, inputs, key, theta, seed)
 
 
-def stream_for(request: Request, rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, int | None]:
+def key_for(request: Request, rng: RNG, like: Array, traced: bool = False) -> tuple[Key, int | None]:
     """What the directions of a request are drawn from, and the seed that repeats it."""
     if rng is None and isinstance(request.sampler, Given) and not request.score.needs_partner:
         return _UNUSED, None  # nothing is drawn
@@ -99,7 +99,7 @@ def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[
             compute,
             call.request,
             call.inputs,
-            (call.stream, call.theta),
+            (call.key, call.theta),
             wanted,
             compilable=call.compilable,
         )
@@ -113,7 +113,7 @@ def value_by(way: Compute, request: Request, x: Cloud, y: Cloud, rng: RNG) -> Ar
     """The value, on the gradient tape, worked out by `way` instead of :func:`compute`."""
     call = _make_call(request, x, y, rng)
     with full_precision(x.points):
-        constants = call.stream, call.theta
+        constants = call.key, call.theta
         return differentiable(way, call.request, call.inputs, constants, (2, 2, 1, 1), compilable=False)[0]
 
 
@@ -127,7 +127,7 @@ def estimate(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float) -> Es
     inputs, theta, seed = call.inputs, call.theta, call.seed
     with full_precision(x.points):
         value, extra = differentiable(
-            compute, call.request, inputs, (call.stream, theta), (2, 2, 1, 1), compilable=call.compilable
+            compute, call.request, inputs, (call.key, theta), (2, 2, 1, 1), compilable=call.compilable
         )
         found = {name: detach(a) for name, a in zip(_names_of_found(request), extra, strict=True)}
     subject = subject_of(request, Cloud(detach(x.points), x.weights), Cloud(detach(y.points), y.weights))
@@ -179,7 +179,7 @@ def make_estimate(
 
 def subject_of(request: Request, x: Cloud, y: Cloud) -> Subject:
     is_basis = request.sampler.is_basis(request.layout.longest_block, x.dim)
-    return Subject(request.score, x, y, request.p, is_basis, (look_of(x.points), look_of(y.points)))
+    return Subject(request.score, x, y, request.p, is_basis, (fingerprint(x.points), fingerprint(y.points)))
 
 
 def _why_no_error_bar(request: Request, dim: int) -> str:
@@ -195,10 +195,10 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
 
 def compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
     """The value of clouds and weights, its wanted gradients, and what else was found on the way."""
-    stream, theta = constants
+    key, theta = constants
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
-    return _run(request, Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3]), stream, wanted)
+    return _run(request, Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3]), key, wanted)
 
 
 def _layout_of_scored(layout: Layout, scores: Array) -> Layout:
@@ -207,7 +207,7 @@ def _layout_of_scored(layout: Layout, scores: Array) -> Layout:
     return layout if n == layout.n_directions else layout.first(int(np.searchsorted(layout.unit_ends, n)))
 
 
-def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -> Outcome:
+def _run(request: Request, x: Cloud, y: Cloud, key: Key, wanted: Wanted) -> Outcome:
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     down = exponent = None
@@ -224,11 +224,11 @@ def _run(request: Request, x: Cloud, y: Cloud, stream: Stream, wanted: Wanted) -
                 "`control` has no gradient: pass `control=None`, or detach the clouds (`torch.no_grad`, "
                 "`jax.lax.stop_gradient`)."
             )
-        control = control.fitted(x, y, stream, 0)
+        control = control.fitted(x, y, key, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         settled = request if control is None else replace(request, control=control)
-        passes = Passes(settled, *ready, stream, wanted, advance)
-        parts, found = look_by_look(request, passes.run, x, y, stream, control)
+        passes = Passes(settled, *ready, key, wanted, advance)
+        parts, found = look_by_look(request, passes.run, x, y, key, control)
     scores = found["scores"]
     for part in parts:
         totals = add_totals(totals, part.gradients)
@@ -252,7 +252,7 @@ def look_by_look(
     run: Callable[[int, int], Scored],
     x: Cloud,
     y: Cloud,
-    stream: Stream,
+    key: Key,
     control: Control | None,
 ) -> tuple[list[Scored], dict[str, Array]]:
     """Score ranges of units, look by look, until the tolerance is met: the parts, and all scores by name.
@@ -270,7 +270,7 @@ def look_by_look(
         used = request.layout.first(units)
         raw = concat_rows([part.costs for part in parts])
         if control is not None:
-            known = control.fitted(x, y, stream, used.n_directions).mean(x, y, request.p)
+            known = control.fitted(x, y, key, used.n_directions).mean(x, y, request.p)
         scores, variance = _corrected(raw, parts, known, used)
         if units < request.layout.n_units and (
             stop_asked()

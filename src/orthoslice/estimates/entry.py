@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from orthoslice.backend.arrays import RNG, float_info, is_readable, namespace, to_numpy
+from orthoslice.backend.kernels.cuda import is_on_gpu
 from orthoslice.check.inputs import is_dask
-from orthoslice.check.options import (
-    check_directions,
-    check_memory,
-    check_n_directions,
-    check_p,
-    check_tolerance,
-    check_workers,
-)
+from orthoslice.check.options import check_p
 from orthoslice.clouds.cloud import Cloud, make_clouds
-from orthoslice.clouds.conditioning import (
-    is_scaled_on_device,
-    largest_coordinate,
-    unit_scale,
-    widened,
-)
+from orthoslice.clouds.conditioning import largest_coordinate, unit_scale, widened
 from orthoslice.costs.scores import COSTS, Score, Sliced
-from orthoslice.estimates.control import check_control
 from orthoslice.estimates.driver import estimate
-from orthoslice.estimates.request import Request, plan_control, plan_layout
+from orthoslice.estimates.plan import estimate_as_planned
+from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.estimates.result import Estimate
-from orthoslice.estimates.underflow import is_high_power
+from orthoslice.estimates.underflow import power_may_underflow
 
 METHODS: dict[str, Score] = {"sliced": Sliced(), "projected": COSTS["exact"]}
 
@@ -40,20 +29,6 @@ def check_method(method: Any) -> Score:
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
     return METHODS[method]
-
-
-class Options(NamedTuple):
-    """What both distances take besides clouds and `p`, as the user gave it."""
-
-    directions: Any
-    n_directions: Any
-    rtol: Any
-    atol: Any
-    control: Any
-    rng: RNG
-    memory: Any
-    workers: Any
-    progress: bool
 
 
 def estimate_distance(
@@ -67,7 +42,12 @@ def estimate_distance(
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
     # Most clouds are plain arrays without weights, of which no more has to be asked.
-    are_plain = type(clouds[0]) is type(clouds[1]) is np.ndarray and clouds[2] is clouds[3] is None
+    kind = type(clouds[0])
+    are_plain = kind is type(clouds[1]) is np.ndarray and clouds[2] is clouds[3] is None
+    if are_plain or (kind is type(clouds[1]) and clouds[2] is clouds[3] is None and is_on_gpu(clouds[0])):
+        planned = estimate_as_planned(name, score, clouds[0], clouds[1], p, given)
+        if planned is not None:
+            return planned
     is_lazy = not are_plain and any(map(is_dask, clouds))
     request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
@@ -94,31 +74,6 @@ def _lazy_request(
     return make_request(name, score, x, y, p, given), x, y
 
 
-def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: Options) -> Request:
-    """Check the options for these clouds, and settle how many directions there are."""
-    sampler = check_directions(given.directions, x)
-    count = check_n_directions(given.n_directions, sampler)
-    control = check_control(given.control)
-    rtol, atol = check_tolerance("rtol", given.rtol, x, y), check_tolerance("atol", given.atol, x, y)
-    adaptive = not (rtol is None and atol is None)
-    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
-    control = plan_control(control, x, y, p, score, sampler, layout)
-    return Request(
-        name=name,
-        score=score,
-        p=p,
-        sampler=sampler,
-        layout=layout,
-        memory=check_memory(given.memory),
-        workers=check_workers(given.workers),
-        rtol=rtol,
-        atol=atol,
-        progress=given.progress,
-        control=control,
-        fit=not is_scaled_on_device(x, y),
-    )
-
-
 def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
     x, y, scale = unit_scale(x, y, request.p)
     if request.atol is not None:
@@ -138,7 +93,7 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
     if not is_readable(answer._raw):
         return answer
     p, info = request.p, float_info(namespace(x.points), x.dtype)
-    if answer._scale == 1 and not is_high_power(p, info):
+    if answer._scale == 1 and not power_may_underflow(p, info):
         return answer
     least = float(info.smallest_normal) / float(info.eps)
     dwarf = p * (math.log2(max(largest_coordinate(x, y), least)) - math.log2(answer._scale) - _DWARF_BITS)

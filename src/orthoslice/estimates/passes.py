@@ -14,7 +14,7 @@ from orthoslice.backend.arrays import (
     DIRECTIONS,
     PRICES,
     Array,
-    Stream,
+    Key,
     Wanted,
     add_totals,
     concat_rows,
@@ -25,6 +25,7 @@ from orthoslice.backend.arrays import (
     map_sum,
     namespace,
 )
+from orthoslice.backend.kernels.paying import expecting
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.stopping import stop_asked
 from orthoslice.backend.threads import ordered_map
@@ -42,7 +43,7 @@ from orthoslice.estimates.request import Request
 _HOST_BYTES = 16_000_000
 
 # Waking a thread takes about as long as working on this many projections.
-_WORTH_SHARING = 1 << 18
+WORTH_SHARING = 1 << 18
 
 
 Results: TypeAlias = tuple[Array, tuple[Array, ...]]
@@ -56,7 +57,7 @@ class Passes:
     request: Request
     x: ReadyCloud
     y: ReadyCloud
-    stream: Stream
+    key: Key
     wanted: Wanted
     advance: Callable[[int], None]
     """Called with the number of directions that a task has scored."""
@@ -69,7 +70,7 @@ class Passes:
         sampler, layout, share = self.request.sampler, self.request.layout, self.request.share
         rows = layout.rows_between(first_unit, stop_unit) if share is None else share[1] - share[0]
         chunk = self._chunk_rows(rows)
-        traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.stream.high)
+        traced = is_traced(self.x.points, self.y.points, self.x.weights, self.y.weights, self.key.high)
         if any(self.wanted) and sampler.weights(layout.longest_block, self.x.dim) is not None:
             # A pass gives the sum of its rows' gradients, but every row has its own weight: one row a pass.
             chunk = 1
@@ -79,7 +80,8 @@ class Passes:
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
         if share is not None:
             tasks = list(cut_share(tasks, *share))
-        table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
+        with expecting(rows * self._row_numbers):
+            table, totals = self._run_traced(tasks, chunk) if traced else self._run_eager(tasks, chunk)
         if self.request.control is None:
             return Scored(table, totals)
         return Scored(table[..., 0], totals, table[..., 1])
@@ -99,11 +101,11 @@ class Passes:
         return concat_rows(parts), totals
 
     def _work(self, tasks: list[Task], chunk: int) -> Iterator[Callable[[], Results]]:
-        key, draw = None, None
+        drawn, draw = None, None
         for task in tasks:
             # Tasks that share blocks follow each other: a block is drawn once.
-            if draw is None or key != task[:4]:
-                key, draw = task[:4], self._draw(task, task.block, chunk)
+            if draw is None or drawn != task[:4]:
+                drawn, draw = task[:4], self._draw(task, task.block, chunk)
             rows = slice(task.row, task.row + task.n_rows)
             yield functools.partial(self._score, task, draw._replace(rows=rows))
 
@@ -144,7 +146,7 @@ class Passes:
 
         def draw(sampler: Sampler, purpose: int) -> Directions:
             size = (task.n_blocks, task.block_rows, dim, request.score.directions_dtype(self.x))
-            return draw_lines(Blocks(sampler, self.stream, block, *size, purpose), request.steady)
+            return draw_lines(Blocks(sampler, self.key, block, *size, purpose), request.steady)
 
         # No further directions can be drawn like given ones.
         other = IID() if isinstance(request.sampler, Given) else request.sampler
@@ -204,11 +206,15 @@ class Passes:
             rows = min(rows, max(4, _HOST_BYTES // per_row))
         return workers, rows
 
+    @property
+    def _row_numbers(self) -> int:
+        """Projections of both clouds on one direction."""
+        return (self.x.n + self.y.n) * math.prod(shared_batch(self.x, self.y))
+
     def _chunk_rows(self, rows: int) -> int:
         """How many of `rows` rows a pass may hold, by the memory that a row needs."""
         workers, limit = self._share
-        batch = math.prod(shared_batch(self.x, self.y))
-        if workers == 1 or rows * (self.x.n + self.y.n) * batch <= _WORTH_SHARING:
+        if workers == 1 or rows * self._row_numbers <= WORTH_SHARING:
             return limit
         # Every worker has the same number of pieces of the same size, so that all end together.
         pieces = -(-rows // (limit * workers)) * workers

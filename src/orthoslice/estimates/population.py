@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import SAMPLES, Operation, Stream, Table, add_totals, to_numpy
+from orthoslice.backend.arrays import SAMPLES, HostArray, Key, Operation, PlainWork, add_totals, to_numpy
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.backend.threads import ordered_map
 from orthoslice.clouds.cloud import Cloud, shared_batch
@@ -46,9 +46,9 @@ Intervals were found to cover from half of that on."""
 class SampleError(NamedTuple):
     """How far the value of two samples is from that of their laws, one entry for every pair of a batch."""
 
-    stderr: Table
+    stderr: HostArray
     """The standard deviation, to first order."""
-    bias: Table
+    bias: HostArray
     """By how much it is too large on average, to second order."""
 
 
@@ -59,16 +59,16 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: 
     origin = far_centre(tables[0], tuple(range(tables[0].ndim - 1))).reshape(-1).astype(np.float64)
     x, y = (Cloud(MappedPoints(table, origin=origin)) for table in tables)
     rows = min(_MOST, max(_LEAST, x.dim))
-    stream = Stream.from_seed(seed, np.zeros(1))
+    key = Key.from_seed(seed, np.zeros(1))
     rng = np.random.default_rng(seed)
     # Random halves of both: rows may have come in some order.
     firsts = [_random_half(rng, c.n) for c in (x, y)]
     # Two independent sets of directions: in products of their potentials the errors of both average out.
-    halves = [_draw(stream, half, rows, x.dim) for half in range(2)]
+    halves = [_draw(key, half, rows, x.dim) for half in range(2)]
     count, chunk = halves[0].theta.shape[0], _chunk_rows(x, y, memory // workers)
     pieces = [(half, slice(k, min(k + chunk, count))) for half in range(2) for k in range(0, count, chunk)]
     work = (functools.partial(_study_directions, x, y, p, halves[half], at, firsts) for half, at in pieces)
-    studied: list[tuple[Table, ...]] = [(), ()]
+    studied: list[tuple[HostArray, ...]] = [(), ()]
     for (half, _), sums in zip(pieces, ordered_map(work, workers), strict=True):
         studied[half] = add_totals(studied[half], sums)
     (x1, y1, bias1), (x2, y2, bias2) = ((part / count for part in sums) for sums in studied)
@@ -84,23 +84,23 @@ def _chunk_rows(x: Cloud, y: Cloud, memory: int) -> int:
     return max(1, (memory - (_ROW_BYTES + _KEPT_BYTES * pairs) * points) // (8 * pairs * points))
 
 
-def _random_half(rng: np.random.Generator, n: int) -> Table:
+def _random_half(rng: np.random.Generator, n: int) -> HostArray:
     chosen = np.zeros(n, dtype=bool)
     chosen[rng.permutation(n)[: -(-n // 2)]] = True
     return chosen
 
 
-def _draw(stream: Stream, half: int, rows: int, dim: int) -> DenseDirections:
+def _draw(key: Key, half: int, rows: int, dim: int) -> DenseDirections:
     block_rows = min(rows, dim)
     count = -(-rows // block_rows)
-    blocks = Blocks(Orthogonal(), stream, half * count, count, block_rows, dim, np.dtype(np.float64), SAMPLES)
+    blocks = Blocks(Orthogonal(), key, half * count, count, block_rows, dim, np.dtype(np.float64), SAMPLES)
     drawn: DenseDirections = draw_blocks(blocks)
     return drawn
 
 
 def _study_directions(
-    x: Cloud, y: Cloud, p: float, directions: Directions, rows: slice, firsts: list[Table]
-) -> tuple[Table, Table, Table]:
+    x: Cloud, y: Cloud, p: float, directions: Directions, rows: slice, firsts: list[HostArray]
+) -> tuple[HostArray, HostArray, HostArray]:
     """Sums over directions: the potentials of both clouds, and how much larger the value of half samples is."""
     px, py = (c.project(directions, rows, widely=True) for c in (x, y))
     scores, halves, by_x, by_y = study_lines(px, py, p, *firsts)
@@ -115,10 +115,14 @@ first, and the potentials `(..., n)` and `(..., m)`, summed over slices.
 """
 
 
-@study_lines.implementation("numba", lambda px, *_: rows_refusal(px))
+@study_lines.implementation(
+    "numba",
+    lambda px, *_: rows_refusal(px),
+    plain_work=lambda px, py, *_: PlainWork.of(px, py, times=6),
+)
 def _study_lines_numba(
-    px: Table, py: Table, p: float, first_x: Table, first_y: Table
-) -> tuple[Table, Table, Table, Table]:
+    px: HostArray, py: HostArray, p: float, first_x: HostArray, first_y: HostArray
+) -> tuple[HostArray, HostArray, HostArray, HostArray]:
     from orthoslice.backend.kernels.numba.weighted import study_rows
 
     lead, (rows_x, rows_y) = flat_rows(px, py)
@@ -129,8 +133,8 @@ def _study_lines_numba(
 
 @study_lines.implementation("reference", lambda *_: None)
 def _study_lines(
-    px: Table, py: Table, p: float, first_x: Table, first_y: Table
-) -> tuple[Table, Table, Table, Table]:
+    px: HostArray, py: HostArray, p: float, first_x: HostArray, first_y: HostArray
+) -> tuple[HostArray, HostArray, HostArray, HostArray]:
     # Of these clouds only the number of points is read.
     x, y = with_masses(*(ReadyCloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
     scores, _, (by_x, by_y) = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, True, True))

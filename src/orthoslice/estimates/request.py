@@ -1,23 +1,31 @@
-"""The one description of what is to be estimated, made by the distances and by the losses alike."""
+"""Options as the user gave them, and the request they become: what is to be estimated, by any caller."""
 
 from __future__ import annotations
 
 import functools
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from orthoslice.backend.arrays import is_bridged, library, wants_gradients
-from orthoslice.check.options import check_sampler
+from orthoslice.backend.arrays import RNG, is_bridged, library, wants_gradients
+from orthoslice.check.options import (
+    check_directions,
+    check_memory,
+    check_n_directions,
+    check_sampler,
+    check_tolerance,
+    check_workers,
+)
 from orthoslice.clouds.cloud import Cloud, shared_batch
+from orthoslice.clouds.conditioning import is_scaled_on_device
 from orthoslice.costs.scores import Score
 from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
-from orthoslice.directions.auto import Kind
+from orthoslice.directions.auto import Method
 from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.control_rules import is_fitted, is_worthwhile
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, layout_of
-from orthoslice.estimates.control import Control, Gaussian
+from orthoslice.estimates.control import Control, Gaussian, check_control
 
 DEFAULT_CAP = 100_000
 """Most directions of an adaptive run that was given no count."""
@@ -29,6 +37,20 @@ _KEPT_PLANS = OWN - {Given, Stratified}
 
 # Independent directions are what others are compared with; of given ones no independent blocks are known.
 _NEVER_CONTROLLED = {IID, Given, Stratified}
+
+
+class Options(NamedTuple):
+    """What both distances take besides clouds and `p`, as the user gave it."""
+
+    directions: Any
+    n_directions: Any
+    rtol: Any
+    atol: Any
+    control: Any
+    rng: RNG
+    memory: Any
+    workers: Any
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,31 @@ class Request:
         return [*looks, n]
 
 
+def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: Options) -> Request:
+    """Check the options for these clouds, and settle how many directions there are."""
+    sampler = check_directions(given.directions, x)
+    count = check_n_directions(given.n_directions, sampler)
+    control = check_control(given.control)
+    rtol, atol = check_tolerance("rtol", given.rtol, x, y), check_tolerance("atol", given.atol, x, y)
+    adaptive = not (rtol is None and atol is None)
+    sampler, layout = plan_layout(sampler, count, x.dim, score, p, adaptive)
+    control = plan_control(control, x, y, p, score, sampler, layout, adaptive)
+    return Request(
+        name=name,
+        score=score,
+        p=p,
+        sampler=sampler,
+        layout=layout,
+        memory=check_memory(given.memory),
+        workers=check_workers(given.workers),
+        rtol=rtol,
+        atol=atol,
+        progress=given.progress,
+        control=control,
+        fit=not is_scaled_on_device(x, y),
+    )
+
+
 def plan_layout(
     sampler: Sampler, n_directions: int | None, dim: int, score: Score, p: float, adaptive: bool
 ) -> tuple[Sampler, Layout]:
@@ -90,7 +137,7 @@ def _plan_layout(
     if isinstance(sampler, Auto) and score.is_pooled:
         sampler = Orthogonal()
     elif isinstance(sampler, Auto):
-        kind: Kind = "projected" if score.breaks_ties else "sliced"
+        kind: Method = "projected" if score.breaks_ties else "sliced"
         sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
     if adaptive and not isinstance(sampler, Given):
         n_directions = DEFAULT_CAP if n_directions is None else n_directions
@@ -124,12 +171,13 @@ def plan_control(
     score: Score,
     sampler: Sampler,
     layout: Layout,
+    adaptive: bool,
 ) -> Control | None:
     """The control variate to use: the user's, where it can do something, or the library's choice.
 
     By itself the library chooses :class:`Gaussian` for sliced distances of values in host memory (NumPy's or
-    torch's) whose gradient is not wanted. The choice must not depend on the number of directions, beyond the
-    few that every adaptive run starts with: a run with the final `n_directions` then repeats an adaptive one.
+    torch's) whose gradient is not wanted. It weighs the time that both take: see
+    :mod:`orthoslice.directions.control_rules`.
     """
     if control is None or not is_fitted(layout):
         return None
@@ -137,10 +185,12 @@ def plan_control(
         return None
     if control != "auto":
         return control
+    # How many directions a tolerance takes is unknown: say sixteen times those that a run starts with.
+    expected = 16 * layout.first(DEFAULT_BLOCKS).n_directions if adaptive else layout.n_directions
     kind, n_points = library(x.points), (x.n + y.n) * math.prod(shared_batch(x, y))
     if (
         type(sampler) in _NEVER_CONTROLLED
-        or not is_worthwhile(x.dim, p, layout, n_points)
+        or not is_worthwhile(x.dim, p, layout, n_points, expected)
         or not (kind == "numpy" or is_bridged(x.points))
         or (kind == "torch" and any(wants_gradients(x.points, y.points, x.weights, y.weights)))
     ):

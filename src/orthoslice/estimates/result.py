@@ -87,7 +87,8 @@ class Estimate:
     n_directions, n_blocks
         How many directions were used, in how many independent blocks.
     directions, seed
-        ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate.
+        ``directions=est.directions, n_directions=est.n_directions, rng=est.seed`` repeats the estimate; after a
+        run with a tolerance add ``control=est.control``.
     control
         The control variate that was used, or None.
     converged
@@ -370,7 +371,9 @@ class Estimate:
 
     @property
     def _repeat(self) -> str:
-        return f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+        told = f"directions={self.directions!r}, n_directions={self.n_directions}, rng={self.seed}"
+        # Given the number of directions beforehand, the library might have chosen another control.
+        return told if self.converged is None else f"{told}, control={self.control!r}"
 
     def __repr__(self) -> str:
         head = f"{self.name}_{self.p:g}"

@@ -24,7 +24,7 @@ class Statistics(NamedTuple):
     stderr: Array
     """The standard error of the mean; NaN with one unit."""
     skewness: Array
-    """Of the means of whole units; 0 where there are too few to tell."""
+    """The skewness of the means of whole units; 0 where there are too few to tell."""
     jump: Array
     """The largest change of scores from one row of a unit to the next, if its layout is stepped, else 0."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Table, library, to_numpy
+from orthoslice.backend.arrays import Array, HostArray, library, to_numpy
+from orthoslice.backend.torch_internals import write_count
 from orthoslice.clouds.canonical import gather_points
 from orthoslice.clouds.cloud import Cloud, DistantCloud, shared_batch
 from orthoslice.clouds.conditioning import centred
@@ -67,26 +67,27 @@ _OUTSIDE_IN = np.concatenate([[2.0], 0.5 ** np.arange(9), [0.0]])
 
 
 # Coordinates of a cloud that are copied, to notice later writes.
-_LOOKED_AT = 1 << 12
+_FINGERPRINT_ITEMS = 1 << 12
 
 
-def look_of(points: Array) -> Any:
+def fingerprint(points: Array) -> Any:
     """A fingerprint that changes when points are written to: torch's count of writes, or some NumPy rows."""
+    if type(points) is np.ndarray and points.size <= _FINGERPRINT_ITEMS:
+        return points.tobytes()
     kind = library(points)
     if kind == "torch":
-        return 0 if points.is_inference() else points._version
+        return write_count(points)
     if kind != "numpy":
         return None
     table, _ = stored_points(points)
-    steps, room = [], max(1, _LOOKED_AT // table.shape[-1])
+    steps, room = [], max(1, _FINGERPRINT_ITEMS // table.shape[-1])
     for size in table.shape[:-1]:
         steps.append(slice(None, None, -(-size // room)))
         room = max(1, room // size)
     return table[tuple(steps)].tobytes()
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(NamedTuple):
     """The score and the clouds of an estimate, which decide whether its interval can be trusted."""
 
     score: Score
@@ -95,11 +96,11 @@ class Subject:
     p: float
     is_basis: bool
     """Whether whole blocks are orthonormal bases."""
-    looks_of_points: tuple[Any, ...] = ()
-    """Fingerprints of both clouds, which tell most later writes to them: see :func:`look_of`."""
+    fingerprints: tuple[Any, ...] = ()
+    """Fingerprints of both clouds, which tell most later writes to them: see :func:`fingerprint`."""
 
     @property
-    def wanted_points(self) -> list[tuple[Cloud, Table]]:
+    def wanted_points(self) -> list[tuple[Cloud, HostArray]]:
         """The clouds that :meth:`doubts` takes random points of, each with the places drawn for it."""
         rng = np.random.default_rng(0)
         if not self.score.breaks_ties:
@@ -109,7 +110,7 @@ class Subject:
     @property
     def is_intact(self) -> bool:
         """Whether the points are those that the estimate was made from."""
-        return self.looks_of_points == tuple(look_of(c.points) for c in (self.x, self.y))
+        return self.fingerprints == tuple(fingerprint(c.points) for c in (self.x, self.y))
 
     def doubts(
         self, scores: Array, found: Statistics, layout: Layout, looks: int, exponent: Array | None = None
@@ -133,13 +134,13 @@ def doubts(
     x: Cloud,
     y: Cloud,
     p: float,
-    scores: Table,
-    value: Table,
-    half_width: Table,
+    scores: HostArray,
+    value: HostArray,
+    half_width: HostArray,
     *,
     sliced: bool,
     exact_moments: bool,
-) -> Table:
+) -> HostArray:
     """Why the interval of each value `(...)` cannot be trusted: an array of texts, empty where it can.
 
     `scores (n_directions, ...)` are those of the clouds, `value` is their mean, less what a control variate
@@ -159,7 +160,7 @@ def doubts(
     return reasons
 
 
-def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
+def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: HostArray) -> HostArray:
     """What a coupling may cost on directions unlike those drawn, or 0 if the drawn ones show it.
 
     A direction on which far-apart points fall together couples them at random. Clouds without structure are
@@ -179,7 +180,7 @@ def _unseen_projected(x: Cloud, y: Cloud, p: float, scores: Table) -> Table:
     return np.where(seen, 0.0, random_pairs)
 
 
-def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
+def _is_scaled_copy(x: Cloud, y: Cloud) -> HostArray:
     """Whether y is x shifted and scaled, to rounding, so that every direction couples them alike, `(...)`.
 
     False for points that lie in files or on other machines, which are not read.
@@ -200,7 +201,7 @@ def _is_scaled_copy(x: Cloud, y: Cloud) -> Table:
     return found
 
 
-def _shape_of(points: Table) -> tuple[Table, float]:
+def _shape_of(points: HostArray) -> tuple[HostArray, float]:
     """Points `(n, dim)` moved to their mean and scaled to length 1, and the largest of them in that unit."""
     centred = points - points.mean(axis=0)
     # In two steps: squares of the points may leave the range.
@@ -211,7 +212,7 @@ def _shape_of(points: Table) -> tuple[Table, float]:
         return shape / length, float(np.abs(points / size).max()) / length
 
 
-def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) -> Table:
+def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: HostArray, value: HostArray) -> HostArray:
     """What a direction's score may change by where couplings change too rarely to be averaged, else 0.
 
     Nearly equal clouds keep one coupling on almost all directions, and a block of directions gives its cost
@@ -235,7 +236,7 @@ def _unseen_sliced(x: Cloud, y: Cloud, p: float, scores: Table, value: Table) ->
     return np.where((changes < _ENOUGH_CHANGES) & (distance > 0), scores.max(axis=0), 0.0)
 
 
-def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> Table:
+def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> HostArray:
     """How far SW_p^p in the plane is off if narrow arcs were missed on which far-apart points meet, `(...)`.
 
     Where clusters are tight and far apart, all pairs across them fall together on one narrow arc of directions.
@@ -258,7 +259,7 @@ def _missed_on_arcs(x: Cloud, y: Cloud, p: float, n_directions: int) -> Table:
     return missed
 
 
-def _crowded_angles(pairs: Table, share: float, n: int) -> Table:
+def _crowded_angles(pairs: HostArray, share: float, n: int) -> HostArray:
     """The middles of arcs, of this share of all directions, on which many of the pairs `(pairs, 2)` meet.
 
     Many are at least a share `_CROWDED` of them, four times as many as uniform directions would have, and the
@@ -281,7 +282,7 @@ def _crowded_angles(pairs: Table, share: float, n: int) -> Table:
     return np.asarray(middles)
 
 
-def _surprise(offsets: Table) -> Table:
+def _surprise(offsets: HostArray) -> HostArray:
     """Weights of scores at these offsets from the middle of an arc: their mean on it, less its prediction.
 
     The prediction is the mean of the quadratic form of the direction through the two outermost scores, the
@@ -297,7 +298,7 @@ def _surprise(offsets: Table) -> Table:
     return weights
 
 
-def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: Table) -> Table:
+def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: HostArray) -> HostArray:
     """Scores of single clouds of the plane on the directions at these angles."""
     ready = make_ready(*centred(x, y), for_ties=False)
     theta = DenseDirections(np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(x.dtype))
@@ -309,7 +310,7 @@ def _sliced_scores(x: Cloud, y: Cloud, p: float, angles: Table) -> Table:
     return np.concatenate([Sliced().evaluate(*ready, p, draw, (False,) * 4).costs for draw in draws])
 
 
-def _typical_distance(lengths: Table) -> Table:
+def _typical_distance(lengths: HostArray) -> HostArray:
     """The median length of pairs `(..., pairs)` of different points, `(...)`; 0 where there are none."""
     with warnings.catch_warnings():
         # The median of a cloud of equal points is NaN, with a warning.
@@ -317,7 +318,7 @@ def _typical_distance(lengths: Table) -> Table:
         return np.asarray(np.nan_to_num(np.nanmedian(np.where(lengths > 0, lengths, np.nan), axis=-1)))
 
 
-def _is_heavy(dim: int, p: float, scores: Table) -> Table:
+def _is_heavy(dim: int, p: float, scores: HostArray) -> HostArray:
     """Whether few directions carry the value: some lines stand out, and too few were drawn for this power."""
     variance = mean_power(dim, 2 * p) / mean_power(dim, p) ** 2 - 1
     if variance / scores.shape[0] <= _TOO_VARIABLE:
@@ -334,12 +335,12 @@ def _mean_across(dim: int, p: float) -> float:
     return math.exp(math.lgamma(a + p / 2) + math.lgamma(b) - math.lgamma(a) - math.lgamma(b + p / 2))
 
 
-def mean_gap(x: Cloud, y: Cloud) -> Table:
+def mean_gap(x: Cloud, y: Cloud) -> HostArray:
     """How far the means of the clouds are apart, `(...)`."""
     return np.asarray(np.linalg.norm(_moments(x)[0] - _moments(y)[0], axis=-1))
 
 
-def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
+def typical_cost(x: Cloud, y: Cloud, p: float) -> HostArray:
     """The mean of |x - y|^p over points drawn independently from both clouds, `(...)`.
 
     Exact for p = 2, from 4,096 random pairs otherwise.
@@ -352,7 +353,7 @@ def typical_cost(x: Cloud, y: Cloud, p: float) -> Table:
     return np.broadcast_to(costs.mean(axis=-1), batch)
 
 
-def _moments(cloud: Cloud) -> tuple[Table, Table]:
+def _moments(cloud: Cloud) -> tuple[HostArray, HostArray]:
     """The mean `(..., dim)` of a cloud, and its mean squared distance from it `(...)`."""
     if isinstance(cloud, DistantCloud):
         assert cloud.seen is not None
@@ -367,7 +368,7 @@ def _moments(cloud: Cloud) -> tuple[Table, Table]:
     return origin[..., 0, :] + total, square - (total * total).sum(axis=-1)
 
 
-def _random_lengths(x: Cloud, y: Cloud) -> Table:
+def _random_lengths(x: Cloud, y: Cloud) -> HostArray:
     """Distances `(..., pairs)` of points drawn independently from both clouds, a few at a time."""
     rng = np.random.default_rng(0)
     ends = [_random_points(cloud, rng) for cloud in (x, y)]
@@ -381,7 +382,7 @@ def _pieces(n: int, items: int) -> Iterator[slice]:
     return (slice(first, min(n, first + step)) for first in range(0, n, step))
 
 
-def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], Table]:
+def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], HostArray]:
     """Points drawn by their weights: a function of a slice of the pairs, `(..., pairs, dim)`."""
     places = _drawn_places(cloud, rng)
     if isinstance(cloud, DistantCloud):
@@ -398,7 +399,7 @@ def _random_points(cloud: Cloud, rng: np.random.Generator) -> Callable[[slice], 
     return lambda some: np.asarray(gather_points(points, index[..., some]), dtype=np.float64)
 
 
-def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> Table:
+def _drawn_places(cloud: Cloud, rng: np.random.Generator) -> HostArray:
     """Random places `(pairs,)`: row numbers, or for weighted clouds shares of the cumulative mass."""
     return rng.integers(0, cloud.n, size=_PAIRS) if cloud.weights is None else rng.random(_PAIRS)
 
@@ -413,7 +414,7 @@ def _host_cloud(cloud: Cloud, batch: tuple[int, ...], place: tuple[int, ...]) ->
     return Cloud(points, weights)
 
 
-def _weights(cloud: Cloud) -> Table:
+def _weights(cloud: Cloud) -> HostArray:
     if cloud.weights is None:
         return np.broadcast_to(1 / cloud.n, (cloud.n,))
     return to_numpy(cloud.weights).astype(np.float64)

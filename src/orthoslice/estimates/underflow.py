@@ -17,7 +17,7 @@ def check_underflow(p: float, dtype: DType, scores: Array, differ: Callable[[], 
     """Raise where p is so high that costs of different points underflow in their floating type."""
     info = np.finfo(dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
-    if not is_high_power(p, info) or float(scores.mean(axis=0).min()) > tiny / eps or not differ():
+    if not power_may_underflow(p, info) or float(scores.mean(axis=0).min()) > tiny / eps or not differ():
         return
     raise OverflowError(
         f"`p` is too high for these clouds: |x - y|^{p:g} underflows in {dtype}. "
@@ -34,6 +34,6 @@ def have_other_points(x: Cloud, y: Cloud) -> bool:
     return not all(np.array_equal(*column) for column in columns)
 
 
-def is_high_power(p: float, info: Any) -> bool:
+def power_may_underflow(p: float, info: Any) -> bool:
     """Whether the p-th power of a relative rounding error leaves the range of a floating type."""
     return bool(p * math.log(float(info.eps)) <= math.log(float(info.smallest_normal)))

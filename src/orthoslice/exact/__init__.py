@@ -6,6 +6,7 @@ paper's estimators; two points against two points have a closed form in any dime
 """
 
 from orthoslice.exact.angular import AngularScore, angular_score
+from orthoslice.exact.gradients import wasserstein_value
 from orthoslice.exact.mse import estimator_mse_plane
 from orthoslice.exact.plane import projected_plane, sliced_plane
 from orthoslice.exact.transport import Transport, wasserstein
@@ -20,4 +21,5 @@ __all__ = [
     "sliced_plane",
     "sliced_two_points",
     "wasserstein",
+    "wasserstein_value",
 ]

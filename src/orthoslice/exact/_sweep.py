@@ -1,4 +1,4 @@
-"""The coupling of two planar clouds at every angle, as a stream of cells."""
+"""The coupling of two planar clouds at every angle; one cell after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.exact._inputs import FloatArray, IntArray, PlaneProblem, shared_masses
 
 if TYPE_CHECKING:
-    from orthoslice.backend.kernels.numba.plane import Cells, Side
+    from orthoslice.backend.kernels.numba.plane import Cells, SweptCloud
 
 
 # At most 32 bytes each, so 1.1 GB: two clouds of 5,793 points.
@@ -61,22 +61,22 @@ def lifetimes(problem: PlaneProblem, limit: int = MAX_CRITICAL_ANGLES) -> Iterat
             "Estimate with `osl.sliced_wasserstein` or `osl.projected_wasserstein` instead."
         )
     total = float(x_mass.sum())
-    x_side = _side(x, x_mass, 0)
-    y_side = _side(y, y_mass, len(x_side.pair))
+    x_swept = _swept(x, x_mass, 0)
+    y_swept = _swept(y, y_mass, len(x_swept.pair))
     cells = _empty_cells(_CHUNK + 2 * (len(x) + len(y)))
     position = np.zeros(3, dtype=np.int64)
     while not position[2]:
-        n = sweep(x_side, y_side, position, cells)
+        n = sweep(x_swept, y_swept, position, cells)
         delta = x[cells.pair[:n, 0]] - y[cells.pair[:n, 1]]
         start, stop = cells.start[:n].copy(), cells.stop[:n].copy()
         span = stop - start
-        sharpen_spans(x, x_side, y, y_side, cells.ends[:n], span)
+        sharpen_spans(x, x_swept, y, y_swept, cells.ends[:n], span)
         yield Lifetimes(start, stop, span, delta, cells.mass[:n] / total)
 
 
-def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
+def _swept(points: FloatArray, mass: IntArray, first: int) -> SweptCloud:
     """A cloud with its critical angles in order, before the sweep; its events are numbered from `first`."""
-    from orthoslice.backend.kernels.numba.plane import BEGIN, Side, critical_angles
+    from orthoslice.backend.kernels.numba.plane import BEGIN, SweptCloud, critical_angles
 
     n = len(points)
     angle = np.empty(n * (n - 1) // 2)
@@ -89,7 +89,7 @@ def _side(points: FloatArray, mass: IntArray, first: int) -> Side:
     zeros = np.zeros(n, dtype=np.int64)
     since, cause = np.zeros(n), np.full(n, BEGIN, dtype=np.int64)
     order = (mass, ranks, ranks.copy(), edge)
-    return Side(angle, event, pair, first, *order, since, cause, zeros, zeros - 1, zeros.copy())
+    return SweptCloud(angle, event, pair, first, *order, since, cause, zeros, zeros - 1, zeros.copy())
 
 
 def _empty_cells(capacity: int) -> Cells:

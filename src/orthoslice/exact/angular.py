@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from orthoslice.check.names import answers_other_names
+from orthoslice.directions.auto import Method
 from orthoslice.exact._inputs import FloatArray, PlaneProblem, check_plane
 from orthoslice.exact._integrals import half_moments, midway
 from orthoslice.exact._sweep import Lifetimes, lifetimes
 
 ComplexArray = NDArray[np.complex128]
-ScoreName = Literal["sliced", "projected"]
 
 # About 0.3 kB each while the pieces are put together, so 1.3 GB: two clouds of 2,048 points.
 MAX_CRITICAL_ANGLES_KEPT = 2**22
@@ -127,12 +128,13 @@ class _Waves(NamedTuple):
     coefficients: FloatArray  # (3, cells) constant, cosine, sine
 
 
+@answers_other_names
 def angular_score(
     x: Any,
     y: Any,
     p: float,
     *,
-    score: ScoreName = "sliced",
+    method: Method = "sliced",
     x_weights: Any = None,
     y_weights: Any = None,
 ) -> AngularScore:
@@ -144,7 +146,7 @@ def angular_score(
         Clouds `(n, 2)` and `(m, 2)` of any supported library.
     p
         The power, 1 or 2.
-    score
+    method
         Whether couplings are priced on the line, ``"sliced"``, or in the plane, ``"projected"``.
     x_weights, y_weights
         Weights `(n,)` and `(m,)` that sum to 1; uniform when None.
@@ -157,11 +159,11 @@ def angular_score(
 
     Examples
     --------
-    >>> angular_score([[0, 0], [1, 1]], [[0, 1], [1, 0]], 2, score="projected").mean()
+    >>> angular_score([[0, 0], [1, 1]], [[0, 1], [1, 0]], 2, method="projected").mean()
     1.0
     """
     problem = check_plane("angular_score", x, y, p, x_weights, y_weights)
-    shrunken = shrunken_score(problem, score)
+    shrunken = shrunken_score(problem, method)
     with np.errstate(over="ignore"):
         parts = (shrunken.constant, shrunken.cosine, shrunken.sine)
         grown = [np.ldexp(part, problem.p * problem.exponent) for part in parts]
@@ -173,17 +175,17 @@ def angular_score(
     return replace(shrunken, constant=grown[0], cosine=grown[1], sine=grown[2])
 
 
-def shrunken_score(problem: PlaneProblem, score: ScoreName) -> AngularScore:
+def shrunken_score(problem: PlaneProblem, method: Method) -> AngularScore:
     """The angular score of clouds as they were scaled by :func:`check_plane`."""
-    if score not in ("sliced", "projected"):
-        raise ValueError(f'`score` must be "sliced" or "projected"; got {score!r}.')
+    if method not in ("sliced", "projected"):
+        raise ValueError(f'`method` must be "sliced" or "projected"; got {method!r}.')
     makers: dict[tuple[str, int], Callable[[Lifetimes], Iterator[_Waves]]] = {
         ("sliced", 1): _absolute_waves,
         ("sliced", 2): _square_waves,
         ("projected", 1): _whole_waves,
         ("projected", 2): _whole_square_waves,
     }
-    make = makers[score, problem.p]
+    make = makers[method, problem.p]
     cells = lifetimes(problem, MAX_CRITICAL_ANGLES_KEPT)
     # Cells with start == stop have no piece between breaks.
     lasting = (Lifetimes(*(part[cell.stop > cell.start] for part in cell)) for cell in cells)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from orthoslice.check.names import answers_other_names
+from orthoslice.directions.auto import Method
 from orthoslice.directions.base import check_count
 from orthoslice.exact._inputs import check_plane, unshrink
-from orthoslice.exact.angular import ScoreName, shrunken_score
+from orthoslice.exact.angular import shrunken_score
 
 
+@answers_other_names
 def estimator_mse_plane(
     x: Any,
     y: Any,
     p: float,
     *,
-    score: ScoreName = "sliced",
+    method: Method = "sliced",
     directions: Literal["iid", "orthogonal"] = "iid",
     n_directions: int,
     x_weights: Any = None,
@@ -34,7 +37,7 @@ def estimator_mse_plane(
         Clouds `(n, 2)` and `(m, 2)` of any supported library.
     p
         The power, 1 or 2.
-    score
+    method
         Whether SW, ``"sliced"``, or PW, ``"projected"``, is estimated.
     directions
         How directions are drawn: ``"iid"`` or ``"orthogonal"``.
@@ -67,7 +70,7 @@ def estimator_mse_plane(
         raise ValueError(f'`directions` must be "iid" or "orthogonal"; got {directions!r}.')
     check_count("n_directions", n_directions)
     problem = check_plane("estimator_mse_plane", x, y, p, x_weights, y_weights)
-    function = shrunken_score(problem, score)
+    function = shrunken_score(problem, method)
     error = function.variance() / n_directions
     if directions == "orthogonal":
         n_pairs = n_directions // 2

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from orthoslice.backend.torch_internals import are_transforms_active
+
 
 def check_target(target: Any) -> None:
     """Raise unless this is a tensor that requires no gradient."""
@@ -49,9 +51,9 @@ def check_seed(name: str, seed: Any) -> int:
 
 def refuse_transforms() -> None:
     """Raise within the transforms of `torch.func` and while `torch.jit` traces: they cannot count steps."""
-    if torch._C._get_tracing_state() is not None:
+    if torch.jit.is_tracing():
         refuse_graph()
-    if torch._C._are_functorch_transforms_active():
+    if are_transforms_active():
         raise TypeError(
             "A loss counts its steps, which `torch.func` (grad, vjp, jvp, vmap) cannot transform. For "
             "gradients use `torch.autograd.grad` or `loss.value_and_grad(x, y)`; for many clouds pass leading "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-import inspect
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,19 +12,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from orthoslice.backend.arrays import STEPS, Stream, is_bridged, is_captured
+from orthoslice.backend.arrays import STEPS, Key, is_bridged, is_captured
 from orthoslice.backend.arrays.autodiff import wants_gradients
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+from orthoslice.backend.kernels.paying import expecting_many
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.scores import Score
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
-from orthoslice.estimates.entry import Options, estimate_distance, make_request
+from orthoslice.estimates.entry import estimate_distance
 from orthoslice.estimates.fused import whole_step
-from orthoslice.estimates.request import Request
+from orthoslice.estimates.host_step import HostStep, host_step_refusal
+from orthoslice.estimates.plan import all_blocks
+from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.nn._inputs import (
-    NOT_IN_A_GRAPH,
     are_plain_clouds,
     check_seed,
     check_target,
@@ -35,11 +36,16 @@ from orthoslice.nn._inputs import (
     warn_of_images,
 )
 from orthoslice.nn._plans import (
-    Plan,
+    StepPlan,
+    always_fits,
     at_least_single,
+    draw_on_host,
     draw_step,
     draw_steps_ahead,
+    fits_on_host,
     given_directions,
+    given_on_host,
+    run_on_host,
     run_to_distance,
 )
 from orthoslice.nn._steps import Caches, Turns, WithGradients, split_gradient
@@ -58,7 +64,7 @@ _STEPS_IN_TURN = Turns()
 class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     """Options, and the key and the step of the directions, which live where the data does.
 
-    A call makes the same request as the public function. Where a :class:`.Plan` can be made for clouds like
+    A call makes the same request as the public function. Where a :class:`.StepPlan` can be made for clouds like
     these, kernels carry it out as a whole on the device. Otherwise the driver of the public function does: in
     host memory, and for batches, weights and types that the kernels do not take.
     """
@@ -105,7 +111,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         # Copies, since what is worked out from them would not notice every write to the caller's tensors.
         self.register_buffer("theta", directions.clone() if given else None)
         self.register_buffer("target", None if target is None else target.clone(), persistent=False)
-        key = Stream.from_seed(secrets.randbits(64) if seed is None else check_seed("seed", seed), np.zeros(1))
+        key = Key.from_seed(secrets.randbits(64) if seed is None else check_seed("seed", seed), np.zeros(1))
         self.register_buffer("key_high", torch.as_tensor(key.high, device=place))
         self.register_buffer("key_low", torch.as_tensor(key.low, device=place))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=place))
@@ -140,7 +146,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
         # A compiler can fuse nothing in there: it breaks its graph once, here, and goes on after it.
         if torch.compiler.is_compiling():
-            return _run_uncompiled(self._value, x, y, weights, rng)
+            from orthoslice.nn._uncompiled import run_uncompiled
+
+            return run_uncompiled(self._value, x, y, weights, rng)
         return self._value(x, y, weights, rng)
 
     def __prepare_scriptable__(self) -> None:
@@ -188,7 +196,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         y = self._check_pair(x, y, (True, y_grad))
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
         if torch.compiler.is_compiling():
-            result: tuple[torch.Tensor, ...] = _run_uncompiled(self._value_and_grad, x, y, weights, rng, y_grad)
+            from orthoslice.nn._uncompiled import run_uncompiled
+
+            result: tuple[torch.Tensor, ...] = run_uncompiled(self._value_and_grad, x, y, weights, rng, y_grad)
             return result
         return self._value_and_grad(x, y, weights, rng, y_grad)
 
@@ -211,7 +221,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
             return self._value_in_general(x, y, weights, rng)
-        if not plan.is_single:
+        if plan.is_half:
             x, y = x.float(), y.float()
         wanted = wants_gradients(x, y)
         with _STEPS_IN_TURN:
@@ -234,14 +244,14 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 value = self._value_in_general(x, y, weights, rng)
                 return value.detach(), *torch.autograd.grad(value, (x, y) if y_grad else (x,))
         with torch.no_grad():
-            wide = (x, y) if plan.is_single else (x.float(), y.float())
+            wide = (x.float(), y.float()) if plan.is_half else (x, y)
             wanted = True, y_grad
             with _STEPS_IN_TURN:
                 value, gradient = self._start_step(plan, rng)(*wide, wanted)
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
 
-    def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> tuple[Plan | None, Any, Any]:
+    def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> tuple[StepPlan | None, Any, Any]:
         """How to make the whole step by kernels, or None where they cannot; and the clouds as plain memory.
 
         Looked up, not worked out: for small clouds the host is what takes time.
@@ -260,15 +270,15 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if plan is _NOT_PLANNED:
             self._check_device(x, rng)
             plan = self._make_plan(shape, x, y)
-        return plan, x, y
+        return plan if plan is not None and plan.fits(x, y) else None, x, y
 
-    def _start_step(self, plan: Plan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
+    def _start_step(self, plan: StepPlan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
         """Draw the directions of a step; returns a function of x, y and `wanted` that makes and counts it."""
         theta, step = plan.directions(self, rng)
         counted = step if self.training else None
         return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
 
-    def _make_plan(self, shape: Any, x: Any, y: Any) -> Plan | None:
+    def _make_plan(self, shape: Any, x: Any, y: Any) -> StepPlan | None:
         plans = self.caches.plans
         if len(plans) >= _MOST_PLANS:
             plans.clear()
@@ -277,28 +287,55 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         plans[shape] = plan
         return plan
 
-    def _plan_whole_step(self, x: Any, y: Any) -> Plan | None:
+    def _plan_whole_step(self, x: Any, y: Any) -> StepPlan | None:
         options = self._options(None)
         if self._sampler is None:
-            # Kernels take float32.
-            options = options._replace(directions=options.directions.float())
+            # Here only their number counts; those that were rounded to another type are checked when used.
+            wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+            options = options._replace(directions=options.directions.to(wide))
         request = make_request(
             self._name, self._score, Cloud(x.detach()), Cloud(y.detach()), check_p(self.p), options
         )
+        plan = self._plan_on_device(request, x, y) or self._plan_on_host(request, x, y)
+        if plan is not None and self.distance and self.p != 1:
+            plan = plan._replace(run=functools.partial(run_to_distance, plan.run, self.p))
+        return plan
+
+    def _plan_on_host(self, request: Request, x: Any, y: Any) -> StepPlan | None:
+        if not (
+            is_bridged(x) and is_bridged(self.step) and x.dtype == y.dtype in (torch.float32, torch.float64)
+        ):
+            return None
+        tables = x.detach().numpy(), y.detach().numpy()
+        given = self._sampler is None
+        if host_step_refusal(request, *tables) or (self.theta is not None and self.theta.dtype != x.dtype):
+            return None
+        draw: Any = given_on_host
+        with expecting_many():
+            step = HostStep(request, *tables)
+            if not given:
+                key, size = Key.from_seed(0, tables[0]), (x.shape[1], tables[0].dtype)
+                blocks = all_blocks(request.sampler, request.layout, *size, key)
+                chosen = draw_blocks.chosen(blocks[0])
+                draw = functools.partial(draw_on_host, chosen, blocks, request.layout.n_directions)
+        return StepPlan(
+            False, functools.partial(fits_on_host, step), draw, functools.partial(run_on_host, step)
+        )
+
+    def _plan_on_device(self, request: Request, x: Any, y: Any) -> StepPlan | None:
         run = whole_step(request, x, y, self.step, self._has_target and self._sampler is None)
         if run is None:
             return None
-        if self.distance and self.p != 1:
-            run = functools.partial(run_to_distance, run, self.p)
-        return Plan(x.dtype == y.dtype == torch.float32, self._choose_drawing(request, x.shape[1]), run)
+        is_half = not x.dtype == y.dtype == torch.float32
+        return StepPlan(is_half, always_fits, self._choose_drawing(request, x.shape[1]), run)
 
     def _choose_drawing(self, request: Request, dim: int) -> Any:
         """Where the directions of a whole step come from."""
         if self._sampler is None:
             return given_directions
-        layout, stream = request.layout, self._key(None)[0]
+        layout, key = request.layout, self._key(None)[0]
         size = (layout.n_blocks, layout.longest_block, dim, torch.float32)
-        blocks = Blocks(request.sampler, stream, 0, *size, step=self.step)
+        blocks = Blocks(request.sampler, key, 0, *size, step=self.step)
         draw = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, layout.n_directions)
         if not can_draw_ahead(blocks, layout.n_directions) or is_captured(self.step):
             return draw
@@ -313,7 +350,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 ahead[alike] = DrawnAhead(self.step, STEPS, blocks.rows, slices, blocks.dim, blocks.purpose)
         return ahead[alike]
 
-    def _options(self, stream: Stream | None) -> Options:
+    def _options(self, key: Key | None) -> Options:
         """What the public function would be called with."""
         return Options(
             directions=at_least_single(self.theta) if self._sampler is None else self._sampler,
@@ -321,7 +358,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             rtol=None,
             atol=None,
             control=None,
-            rng=stream,
+            rng=key,
             memory=self.memory,
             workers=None,
             progress=False,
@@ -333,28 +370,28 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         # A loss warns once.
         self._has_warned = self._has_warned or warn_of_images(x, y)
         clouds = x, y, *(weights or (None, None))
-        with self._taken_stream(x, rng) as stream:
-            return self._estimate(clouds, stream).mean()
+        with self._taken_key(x, rng) as key:
+            return self._estimate(clouds, key).mean()
 
-    def _estimate(self, clouds: tuple[Any, Any, Any, Any], stream: Stream) -> torch.Tensor:
-        """What the public function makes of x, y and their weights, with the directions of this stream."""
-        estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(stream))
+    def _estimate(self, clouds: tuple[Any, Any, Any, Any], key: Key) -> torch.Tensor:
+        """What the public function makes of x, y and their weights, with the directions of this key."""
+        estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(key))
         value: torch.Tensor = estimate.distance if self.distance else estimate.value
         return value
 
     @contextlib.contextmanager
-    def _taken_stream(self, x: torch.Tensor, rng: int | None) -> Iterator[Stream]:
-        """The stream of this call's directions, on the device of `x`; a call without a seed takes a step."""
-        stream, step = self._key(rng, x)
+    def _taken_key(self, x: torch.Tensor, rng: int | None) -> Iterator[Key]:
+        """The key of this call's directions, on the device of `x`; a call without a seed takes a step."""
+        key, step = self._key(rng, x)
         with self._taken_step(step) as now:
             on_host = is_bridged(x)
             if on_host:
                 # Tensors in host memory are worked on as NumPy arrays.
-                stream = Stream(*(word.numpy() for word in stream))
+                key = Key(*(word.numpy() for word in key))
             if now is not None:
                 number = now.to(torch.int32)
-                stream = stream.fold(int(number) if on_host else number.reshape(1), STEPS)
-            yield stream
+                key = key.fold(int(number) if on_host else number.reshape(1), STEPS)
+            yield key
 
     @contextlib.contextmanager
     def _taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
@@ -381,15 +418,15 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _score(self) -> Score:
         """How couplings are priced."""
 
-    def _key(self, rng: int | None, like: torch.Tensor | None = None) -> tuple[Stream, torch.Tensor | None]:
+    def _key(self, rng: int | None, like: torch.Tensor | None = None) -> tuple[Key, torch.Tensor | None]:
         """Which directions to draw: those of the current step, or those of a seed, which is no step.
 
         The key of a seed is made where `like` is, or else where this loss is.
         """
         buffers = self._buffers
         if rng is None:
-            return Stream(buffers["key_high"], buffers["key_low"]), buffers["step"]
-        return Stream.from_seed(check_seed("rng", rng), buffers["step"] if like is None else like), None
+            return Key(buffers["key_high"], buffers["key_low"]), buffers["step"]
+        return Key.from_seed(check_seed("rng", rng), buffers["step"] if like is None else like), None
 
     def _check_device(self, x: torch.Tensor, rng: int | None) -> None:
         if rng is None and x.device != self.step.device:
@@ -415,14 +452,3 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             parts.append(f"target={tuple(self.target.shape)}")
         # Tensors on torch's device "meta" have shapes and no numbers.
         return ", ".join(parts if self.key_high.is_meta else [*parts, f"seed={self.seed}"])
-
-
-# `disable` of older versions of torch takes no reason.
-_WHY = {"reason": NOT_IN_A_GRAPH} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
-
-
-@torch.compiler.disable(**_WHY)  # type: ignore[untyped-decorator]
-def _run_uncompiled(method: Callable[..., Any], *arguments: Any) -> Any:
-    if torch.compiler.is_compiling():  # by `torch.export`, which runs what a compiler would leave alone
-        refuse_graph()
-    return method(*arguments)

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from orthoslice.backend.arrays import is_captured
+from orthoslice.backend.arrays import HostArray, Key, Operation, is_captured
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
 from orthoslice.check.options import check_directions
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks
 from orthoslice.estimates.fused import WholeStep
+from orthoslice.estimates.host_step import HostStep
 
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """How to make a step with clouds of one shape; does not hold the loss, whose copies share their plans."""
 
-    is_single: bool
-    """Whether both are in single precision."""
+    is_half: bool
+    """Whether one of them is in half precision, and both are made single."""
+    fits: Callable[[torch.Tensor, torch.Tensor], bool]
+    """Whether these clouds can be taken as they are; elsewhere the driver takes them."""
     directions: Callable[[Any, int | None], Drawn]
     """Takes the loss and a seed, or None for its own step."""
     run: WholeStep
@@ -39,6 +43,61 @@ def run_to_distance(run: WholeStep, p: float, *arguments: Any) -> tuple[Any, Any
     return distance, gradient
 
 
+def always_fits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Kernels on a device look at values on the way."""
+    return True
+
+
+def fits_on_host(step: HostStep, x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether the clouds are finite, near the origin and of a usual extent."""
+    return not Operation.is_any_forced() and step.are_fit(_as_table(x), _as_table(y))
+
+
+def _as_table(points: torch.Tensor) -> HostArray:
+    """NumPy's view of a tensor in host memory; a copy if its rows do not follow each other there."""
+    table: HostArray = points.detach().numpy()
+    return table if table.flags.c_contiguous else np.ascontiguousarray(table)
+
+
+def run_on_host(
+    step: HostStep,
+    _loss: Any,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    theta: HostArray,
+    count: Any,
+    wanted: tuple[bool, bool],
+) -> tuple[Any, Any]:
+    """A whole step of tensors in host memory."""
+    clouds, gradient = (_as_table(x), _as_table(y)), None
+    if wanted[0] or wanted[1]:
+        scores, table = step.gradients(*clouds, theta, wanted)
+        gradient = torch.from_numpy(table)
+    else:
+        scores = step.scores(*clouds, theta)
+    if count is not None:
+        count.add_(1)
+    mean = float(np.add.reduce(scores)) / scores.size
+    return torch.scalar_tensor(mean, dtype=x.dtype, device="cpu"), gradient
+
+
+def draw_on_host(
+    draw: Any, blocks: list[Blocks], slices: int, loss: Any, rng: int | None
+) -> tuple[HostArray, Any]:
+    """As many directions out of these blocks, as rows in host memory, and the step that they are of."""
+    key, step = loss._key(rng)
+    key = Key(key.high.numpy(), key.low.numpy())
+    number = None if step is None else step.numpy()
+    parts = [draw(own._replace(key=key, step=number)).theta for own in blocks]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts))[:slices], step
+
+
+def given_on_host(loss: Any, rng: int | None) -> tuple[HostArray, Any]:
+    """Given directions, as :func:`given_directions` for tensors in host memory."""
+    theta = loss.caches.checked_theta.get_or_make(_checked_table, loss._buffers["theta"])
+    return theta, loss._buffers["step"] if rng is None else None
+
+
 def given_directions(loss: Any, rng: int | None) -> Drawn:
     """Directions that stay the same, as rows, and the step that they are used in."""
     theta = loss.caches.checked_theta.get_or_make(_checked_rows, loss._buffers["theta"])
@@ -47,19 +106,19 @@ def given_directions(loss: Any, rng: int | None) -> Drawn:
 
 def draw_step(draw: Any, blocks: Blocks, slices: int, loss: Any, rng: int | None) -> Drawn:
     """As many directions out of these blocks, as rows, and the step that they are of."""
-    stream, step = loss._key(rng)
-    theta = draw(blocks._replace(stream=stream, step=step)).theta
+    key, step = loss._key(rng)
+    theta = draw(blocks._replace(key=key, step=step)).theta
     return theta if theta.shape[0] == slices else theta[:slices], step
 
 
 def draw_steps_ahead(ahead: DrawnAhead, draw: Any, loss: Any, rng: int | None) -> Drawn:
     """The same, made together with those of other steps."""
-    stream, step = loss._key(rng)
+    key, step = loss._key(rng)
     # A graph may outlive what is held here.
     if step is None or is_captured(step) or not ahead.is_in_order():
         drawn: Drawn = draw(loss, rng)
         return drawn
-    return ahead(stream, step), step
+    return ahead(key, step), step
 
 
 def at_least_single(theta: Any) -> torch.Tensor:
@@ -71,7 +130,15 @@ def at_least_single(theta: Any) -> torch.Tensor:
 
 def _checked_rows(theta: torch.Tensor) -> torch.Tensor:
     """Given directions as the kernels take them, with NaN for rows that are not of unit length."""
-    single = at_least_single(theta).float()
-    checked = check_directions(single, Cloud(single[:1]))
+    return _checked(at_least_single(theta).float())
+
+
+def _checked_table(theta: torch.Tensor) -> HostArray:
+    """Given directions in host memory, or an error for rows that are not of unit length."""
+    return _as_table(_checked(theta))
+
+
+def _checked(theta: torch.Tensor) -> torch.Tensor:
+    checked = check_directions(theta, Cloud(theta[:1]))
     assert isinstance(checked, Given)
     return checked.theta

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from orthoslice.backend.arrays import is_captured
-from orthoslice.backend.arrays.autodiff import first_derivative, is_differentiated_again, is_forward_mode
+from orthoslice.backend.arrays.autodiff import first_derivative, is_differentiated_again
+from orthoslice.backend.torch_internals import is_forward_mode, write_count
 
 
 class Turns:
@@ -49,8 +50,7 @@ class TensorCache:
 
     def get_or_make(self, make: Callable[..., Any], *sources: torch.Tensor) -> Any:
         """`make(*sources)`, worked out again only if it has to be."""
-        # Tensors of inference mode count no versions, and cannot be changed outside of it.
-        versions = [0 if s.is_inference() else s._version for s in sources]
+        versions = [write_count(source) for source in sources]
         before, versions_before, result = self._kept
         if versions == versions_before and all(map(operator.is_, sources, before)):
             return result

@@ -98,12 +98,12 @@ def by_projections(
     shards: Shards, request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted
 ) -> Outcome:
     """Every rank projects its points, prices its share of the directions, and gets the slopes of its points."""
-    ranks, (stream, theta), points = shards.ranks, constants, inputs[:2]
+    ranks, (key, theta), points = shards.ranks, constants, inputs[:2]
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
     centre = _far_centre(ranks, points[0])
     x, y = (ReadyCloud(of_cloud - centre) for of_cloud in points)
-    passes = _Exchanges(replace(request, workers=1), x, y, stream, shards.wanted, lambda _: None, shards)
+    passes = _SharedPasses(replace(request, workers=1), x, y, key, shards.wanted, lambda _: None, shards)
     scored, total = passes.run(0, request.layout.n_units), request.layout.n_directions
     xp = namespace(x.points)
     # In one type on all ranks, also where one of them had nothing to price.
@@ -129,7 +129,7 @@ def _far_centre(ranks: Ranks, points: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Exchanges(Passes):
+class _SharedPasses(Passes):
     """Passes over the directions that all ranks make together, each with a share of every pass.
 
     Scores are those of the rank's shares, gradients those of its points.

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, Table, library
-from orthoslice.check.frames import check_same_names, column_names, is_frame
+from orthoslice.backend.arrays import DType, HostArray, library
+from orthoslice.check.frames import check_names, check_same_names, column_names, is_frame
 from orthoslice.check.inputs import (
     as_array,
     check_finite,
@@ -34,9 +34,9 @@ class LazyCloud(DistantCloud):
     sizes: tuple[int, ...]
     """Points of each."""
     reading: Reading
-    low: Table
+    low: HostArray
     """The least coordinates, `(dim,)`."""
-    high: Table
+    high: HostArray
     weight_chunks: tuple[Any, ...] | None = None
     chunk_weights: tuple[float, ...] = ()
     """What each of these sums to."""
@@ -60,7 +60,7 @@ class LazyCloud(DistantCloud):
         low, high = self.low.astype(dtype), self.high.astype(dtype)
         return replace(self, points=points, reading=self.reading._replace(dtype=dtype), low=low, high=high)
 
-    def moved(self, origin: Table | None) -> Self:
+    def moved(self, origin: HostArray | None) -> Self:
         """The same cloud with another origin."""
         return replace(self, reading=self.reading._replace(origin=origin))
 
@@ -85,12 +85,12 @@ class Outline(DistantCloud):
         vars(self).update(state | {name: a if a is None else shape_only(*a) for name, a in shapes.items()})
 
 
-def largest_of(low: Table, high: Table) -> float:
+def largest_of(low: HostArray, high: HostArray) -> float:
     """The largest magnitude between these ends."""
     return max(abs(float(low.min())), abs(float(high.max())))
 
 
-def common_origin(x: LazyCloud) -> Table | None:
+def common_origin(x: LazyCloud) -> HostArray | None:
     """What both clouds are to be moved by: see :func:`orthoslice.clouds.conditioning.centred`."""
     centre = middle_if_far(x.low, x.high)
     return centre if centre.any() else None
@@ -125,11 +125,11 @@ def lazy_clouds(*named: tuple[str, Any, Any]) -> list[LazyCloud]:
     for (name, given, _), own in zip(named, columns, strict=True):
         order = own if own is None or columns[0] is None else columns[0]
         reading = Reading(name, None if order is None else tuple(order))
-        found.append(_looked_at(reading, *_chunks_of(name, given)))
-    dtype = widest_float(*(look.dtype for _, looks, _ in found for look in looks))
+        found.append(_inspect_chunks(reading, *_chunks_of(name, given)))
+    dtype = widest_float(*(one.dtype for _, facts, _ in found for one in facts))
     clouds = []
-    for (name, _, weights), (reading, looks, chunks) in zip(named, found, strict=True):
-        cloud = _made(reading._replace(dtype=dtype), looks, chunks)
+    for (name, _, weights), (reading, facts, chunks) in zip(named, found, strict=True):
+        cloud = _made(reading._replace(dtype=dtype), facts, chunks)
         clouds.append(cloud if weights is None else _weighed(cloud, f"{name}_weights", weights))
     dims = [cloud.dim for cloud in clouds]
     for (name, _, _), cloud in zip(named[1:], clouds[1:], strict=True):
@@ -142,17 +142,17 @@ def lazy_clouds(*named: tuple[str, Any, Any]) -> list[LazyCloud]:
 def _columns_of(name: str, given: Any) -> list[Hashable] | None:
     """The names of the columns of a frame, Dask's or another's; None where `given` is none."""
     if is_dask(given) and hasattr(given, "columns"):
-        return column_names(name, given._meta)
+        return check_names(name, given.columns)
     return column_names(name, given)
 
 
-class Look(NamedTuple):
+class ChunkFacts(NamedTuple):
     """Facts found in one chunk: its size, type and range."""
 
     n: int
     dtype: DType
-    low: Table
-    high: Table
+    low: HostArray
+    high: HostArray
 
 
 def _chunks_of(name: str, given: Any) -> tuple[list[Any], list[int | None], int | None]:
@@ -180,39 +180,39 @@ def _chunks_of(name: str, given: Any) -> tuple[list[Any], list[int | None], int 
     return list(given.to_delayed()[:, 0]), known, None if math.isnan(dim) else int(dim)
 
 
-def _looked_at(
+def _inspect_chunks(
     reading: Reading, chunks: list[Any], sizes: list[int | None], dim: int | None
-) -> tuple[Reading, list[Look], list[Any]]:
-    """What is seen of all chunks that are not empty."""
+) -> tuple[Reading, list[ChunkFacts], list[Any]]:
+    """The facts of all chunks that are not empty, and those chunks."""
     first: int | None = 0
     calls: list[tuple[Any, ...]] = []
     for k, (chunk, size) in enumerate(zip(chunks, sizes, strict=True)):
-        calls.append((_look, chunk, reading, _Place(k, first, size, dim)))
+        calls.append((_inspect_chunk, chunk, reading, _Place(k, first, size, dim)))
         first = None if first is None or size is None else first + size
-    looks = run_all(calls)
-    found = [(look, chunk) for look, chunk in zip(looks, chunks, strict=True) if look is not None]
+    facts = run_all(calls)
+    found = [(one, chunk) for one, chunk in zip(facts, chunks, strict=True) if one is not None]
     if not found:
         raise ValueError(f"`{reading.name}` must hold at least one point and dimension; all chunks are empty.")
-    dims = [len(look.low) for look, _ in found]
+    dims = [len(one.low) for one, _ in found]
     for k, other in enumerate(dims):
         if other != dims[0]:
             raise ValueError(
                 f"All chunks of `{reading.name}` must share `dim`; chunk {k} has dim {other}, and chunk 0 has "
                 f"dim {dims[0]} (empty chunks not counted)."
             )
-    return reading, [look for look, _ in found], [chunk for _, chunk in found]
+    return reading, [one for one, _ in found], [chunk for _, chunk in found]
 
 
-def _made(reading: Reading, looks: list[Look], chunks: list[Any]) -> LazyCloud:
-    n = sum(look.n for look in looks)
+def _made(reading: Reading, facts: list[ChunkFacts], chunks: list[Any]) -> LazyCloud:
+    n = sum(one.n for one in facts)
     dtype = reading.dtype
-    low = np.min([look.low for look in looks], axis=0).astype(dtype)
-    high = np.max([look.high for look in looks], axis=0).astype(dtype)
+    low = np.min([one.low for one in facts], axis=0).astype(dtype)
+    high = np.max([one.high for one in facts], axis=0).astype(dtype)
     return LazyCloud(
         points=shape_only((n, len(low)), dtype),
         largest=largest_of(low, high),
         chunks=tuple(chunks),
-        sizes=tuple(look.n for look in looks),
+        sizes=tuple(one.n for one in facts),
         reading=reading,
         low=low,
         high=high,
@@ -234,15 +234,15 @@ class _Place(NamedTuple):
         return f"In chunk {self.chunk} of `{name}` (rows {self.first} to {last}, indices count from the first)"
 
 
-def _look(chunk: Any, reading: Reading, place: _Place) -> Look | None:
+def _inspect_chunk(chunk: Any, reading: Reading, place: _Place) -> ChunkFacts | None:
     """What is seen of a chunk; None where it is empty, and an error that tells its place where it is bad."""
     try:
-        return _look_at_points(reading.name, reading.array(chunk), place)
+        return _inspect_points(reading.name, reading.array(chunk), place)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{place.told(reading.name)}: {error}") from None
 
 
-def _look_at_points(name: str, points: Table, place: _Place) -> Look | None:
+def _inspect_points(name: str, points: HostArray, place: _Place) -> ChunkFacts | None:
     rows, dim = (points.shape[0] if points.ndim else 0), points.shape[-1] if points.ndim == 2 else None
     said = (place.size, place.dim)
     if dim is None or any(a is not None and a != b for a, b in zip(said, points.shape, strict=True)):
@@ -255,7 +255,7 @@ def _look_at_points(name: str, points: Table, place: _Place) -> Look | None:
     if rows == 0:
         return None
     check_finite(name, points)
-    return Look(rows, dtype, *range_of_rows(np.ascontiguousarray(points)))
+    return ChunkFacts(rows, dtype, *range_of_rows(np.ascontiguousarray(points)))
 
 
 class _Weighed(NamedTuple):
@@ -271,15 +271,15 @@ def _weighed(cloud: LazyCloud, name: str, given: Any) -> LazyCloud:
     """The cloud with weights, which are checked and cut as its points are."""
     chunks = _weight_chunks(cloud, name, given)
     sized = zip(chunks, cloud.sizes, strict=True)
-    looks: list[_Weighed] = run_all([(_weigh, c, name, k, size) for k, (c, size) in enumerate(sized)])
-    check_sum(name, math.fsum(look.total for look in looks), looks[0].dtype)
-    if min(look.least for look in looks) == max(look.most for look in looks):
+    weighed: list[_Weighed] = run_all([(_weigh, c, name, k, size) for k, (c, size) in enumerate(sized)])
+    check_sum(name, math.fsum(one.total for one in weighed), weighed[0].dtype)
+    if min(one.least for one in weighed) == max(one.most for one in weighed):
         return cloud
     return replace(
         cloud,
         weights=shape_only((cloud.n,), np.dtype(np.float64)),
         weight_chunks=tuple(chunks),
-        chunk_weights=tuple(look.total for look in looks),
+        chunk_weights=tuple(one.total for one in weighed),
     )
 
 

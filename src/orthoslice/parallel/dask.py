@@ -4,7 +4,7 @@ The functions of the library take Dask collections as they take arrays; this mod
 them under their names. Directions, values and error bars are those of the same numbers in memory, to rounding.
 
 **Sliced distances.** Every chunk is projected where it lies; a direction goes to one task, which gets the
-pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.exchange.exchange`); pieces come in
+pieces of all chunks, sorts and prices them (:func:`orthoslice.parallel.shuffle.shuffle`); pieces come in
 rough order, so that this is done in the cache (:mod:`orthoslice.costs.pieces`). So n times the number of
 directions is sent. Where directions outnumber `dim` times the workers, less is sent if every worker
 gets the points, and projects them itself; that is done where `memory` holds them twice. A direction too long
@@ -36,28 +36,28 @@ import numpy as np
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.pairwise import pairwise
 from orthoslice.applications.two_sample.testing import two_sample_test
-from orthoslice.backend.arrays import NO_GRADIENTS, RNG, Stream, Table, Wanted
+from orthoslice.backend.arrays import NO_GRADIENTS, RNG, HostArray, Key, Wanted
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud, Seen
 from orthoslice.clouds.ready import ReadyCloud, as_given, make_ready, with_masses
 from orthoslice.costs.draw import Draw, Scored
-from orthoslice.costs.pieces import Side, piece_cost
+from orthoslice.costs.pieces import RowInPieces, piece_cost
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Score, Sliced
 from orthoslice.directions.drawing import Blocks
 from orthoslice.directions.walks import Task, cut_units
 from orthoslice.estimates.control import Gaussian
-from orthoslice.estimates.driver import look_by_look, make_estimate, stream_for, subject_of
+from orthoslice.estimates.driver import key_for, look_by_look, make_estimate, subject_of
 from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.estimates.result import Estimate
 from orthoslice.estimates.trust import Subject
 from orthoslice.parallel.chunks import LazyCloud, common_origin
-from orthoslice.parallel.exchange import COPIES, Cluster, Lines, Received, cluster_at_hand, exchange
 from orthoslice.parallel.ranges import DRAWN_POINTS, Units, draw_samples, range_costs, units_of, whole_costs
 from orthoslice.parallel.reading import Reading, shape_only
 from orthoslice.parallel.row_ranges import RowRanges
+from orthoslice.parallel.shuffle import COPIES, Cluster, Lines, Received, current_cluster, shuffle
 from orthoslice.parallel.visits import Summary, covariance, spread, visit_chunks
 
 __all__ = ["pairwise", "projected_wasserstein", "sliced_wasserstein", "two_sample_test"]
@@ -73,18 +73,18 @@ def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float
             f"`control` must be 'auto', 'gaussian' or None for Dask collections; got {control!r}, which would "
             "look at points that are not here."
         )
-    stream, seed = stream_for(request, rng, np.zeros(1))
+    key, seed = key_for(request, rng, np.zeros(1))
     origin = common_origin(x)
     x, y = x.moved(origin), y.moved(origin)
     subject = subject_of(request, x, y)
     x, y = _noted(subject, x, y, spread if control is None else covariance)
     if control is not None:
-        control = control.fitted(x, y, stream, 0)
+        control = control.fitted(x, y, key, 0)
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
-        run = _way(replace(request, control=control), x, y, stream, advance)
-        _, found = look_by_look(request, run, x, y, stream, control)
+        run = _way(replace(request, control=control), x, y, key, advance)
+        _, found = look_by_look(request, run, x, y, key, control)
     value = np.asarray(found["scores"].mean(axis=0), dtype=x.dtype)[()]
-    outlines = replace(subject, x=x.outline(), y=y.outline())
+    outlines = subject._replace(x=x.outline(), y=y.outline())
     return make_estimate(request, value, found, outlines, seed, scale)
 
 
@@ -102,18 +102,18 @@ def _noted(subject: Subject, x: LazyCloud, y: LazyCloud, summarise: Callable[...
 
 
 def _way(
-    request: Request, x: LazyCloud, y: LazyCloud, stream: Stream, advance: Callable[[int], None]
+    request: Request, x: LazyCloud, y: LazyCloud, key: Key, advance: Callable[[int], None]
 ) -> Callable[[int, int], Scored]:
     """The function that scores a range of units, by sending points or projections."""
-    cluster = cluster_at_hand(request.workers)
+    cluster = current_cluster(request.workers)
     request = replace(request, workers=1, progress=False)
-    way = _Way(request, x, y, stream, advance, cluster)
+    way = _Way(request, x, y, key, advance, cluster)
     # Chunks, and the points that they make.
     size = 2 * (x.n + y.n) * x.dim * x.dtype.itemsize
     if request.score.breaks_ties:
         if size + request.score.row_bytes(x, y, request.p, NO_GRADIENTS) <= request.memory:
             return _ByPoints.of(way).run
-        return _ByRowRanges(*way.parts, ranges=RowRanges.of(request, stream, x, y, cluster)).run
+        return _ByRowRanges(*way.parts, ranges=RowRanges.of(request, key, x, y, cluster)).run
     if request.layout.n_directions > x.dim * cluster.n_workers and size <= request.memory:
         return _ByPoints.of(way).run
     whole = (_ByProjections if units_of(x, y)[0].each is None else _ByPieces)(*way.parts)
@@ -131,19 +131,19 @@ class _Way:
     request: Request
     x: LazyCloud
     y: LazyCloud
-    stream: Stream
+    key: Key
     advance: Callable[[int], None]
     cluster: Cluster
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        return self.request, self.x, self.y, self.stream, self.advance, self.cluster
+        return self.request, self.x, self.y, self.key, self.advance, self.cluster
 
     def lines(self, task: Task) -> Lines:
-        blocks = Blocks(self.request.sampler, self.stream, *task[:3], self.x.dim, self.x.dtype)
+        blocks = Blocks(self.request.sampler, self.key, *task[:3], self.x.dim, self.x.dtype)
         return Lines(blocks, slice(task.row, task.row + task.n_rows), self.request.steady)
 
-    def scored(self, tables: list[Table]) -> Scored:
+    def scored(self, tables: list[HostArray]) -> Scored:
         table = np.concatenate(tables)
         return Scored(table) if self.request.control is None else Scored(table[..., 0], (), table[..., 1])
 
@@ -163,7 +163,7 @@ class _ByProjections(_Way):
         share = -(-layout.rows_between(first_unit, stop_unit) // self.cluster.n_slots)
         chunk = max(1, min(self.longest_chunk, share))
         tasks = list(cut_units(layout, first_unit, stop_unit, chunk, sampler.extends))
-        tables: list[Table] = []
+        tables: list[HostArray] = []
         # As many tasks at a time as there are slots: pieces for later tasks are not made early.
         for first in range(0, len(tasks), self.cluster.n_slots):
             wave = tasks[first : first + self.cluster.n_slots]
@@ -172,25 +172,25 @@ class _ByProjections(_Way):
         return self.scored(tables)
 
     def _delayed(self, wave: list[Task]) -> list[Any]:
-        score = functools.partial(_score_projections, self.request, self.stream, self.x.dim)
+        score = functools.partial(_score_projections, self.request, self.key, self.x.dim)
         work = [functools.partial(score, task) for task in wave]
-        return exchange((self.x, self.y), [self.lines(task) for task in wave], work)
+        return shuffle((self.x, self.y), [self.lines(task) for task in wave], work)
 
 
 def _score_projections(
     request: Request,
-    stream: Stream,
+    key: Key,
     dim: int,
     task: Task,
-    *received: tuple[list[Table], Table | None],
-) -> Table:
+    *received: tuple[list[HostArray], HostArray | None],
+) -> HostArray:
     clouds = []
     for pieces, weights in received:
         rows = np.concatenate(pieces, axis=1)
         points = shape_only((rows.shape[1], dim), rows.dtype)
         clouds.append(Received(points=points, weights=weights, projections=rows))
-    passes = Passes(request, *with_masses(*clouds), stream, NO_GRADIENTS, _ignore)
-    scores: Table = passes.run_task(task)[0]
+    passes = Passes(request, *with_masses(*clouds), key, NO_GRADIENTS, _ignore)
+    scores: HostArray = passes.run_task(task)[0]
     return scores
 
 
@@ -201,29 +201,31 @@ class _ByPieces(_ByProjections):
     @property
     def longest_chunk(self) -> int:
         rows = [shape_only((c.n,), c.dtype) for c in (self.x, self.y)]
-        spare = self.request.memory - piece_cost.row_bytes(*(Side([row], 1) for row in rows), 1, self.request.p)
+        spare = self.request.memory - piece_cost.row_bytes(
+            *(RowInPieces([row], 1) for row in rows), 1, self.request.p
+        )
         return int(max(0, spare) // sum(row.nbytes for row in rows))
 
     def _delayed(self, wave: list[Task]) -> list[Any]:
         units = units_of(self.x, self.y)
-        score = functools.partial(_score_pieces, self.request, self.stream, self.x.dim, units)
+        score = functools.partial(_score_pieces, self.request, self.key, self.x.dim, units)
         work = [functools.partial(score, task) for task in wave]
-        return exchange((self.x, self.y), [self.lines(task) for task in wave], work, roughly=True)
+        return shuffle((self.x, self.y), [self.lines(task) for task in wave], work, roughly=True)
 
 
 def _score_pieces(
     request: Request,
-    stream: Stream,
+    key: Key,
     dim: int,
     units: tuple[Units, Units],
     task: Task,
-    *received: tuple[list[Table], None],
-) -> Table:
+    *received: tuple[list[HostArray], None],
+) -> HostArray:
     sent = [pieces for pieces, _ in received]
     x, y = (ReadyCloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
     costs = whole_costs(units, request.p, *sent)
-    passes = Passes(replace(request, score=_Priced(costs)), x, y, stream, NO_GRADIENTS, _ignore)
-    scores: Table = passes.run_task(task)[0]
+    passes = Passes(replace(request, score=_Priced(costs)), x, y, key, NO_GRADIENTS, _ignore)
+    scores: HostArray = passes.run_task(task)[0]
     return scores
 
 
@@ -236,7 +238,7 @@ class _ByRanges(_Way):
     """Directions are cut into ranges, each small enough for a task."""
 
     n_ranges: int
-    samples: tuple[Table, Table]
+    samples: tuple[HostArray, HostArray]
 
     def run(self, first_unit: int, stop_unit: int) -> Scored:
         layout, sampler, slots = self.request.layout, self.request.sampler, self.cluster.n_slots
@@ -248,7 +250,7 @@ class _ByRanges(_Way):
         tables = []
         for task, costs in zip(tasks, found, strict=True):
             request = replace(self.request, score=_Priced(costs))
-            passes = Passes(request, as_given(self.x), as_given(self.y), self.stream, NO_GRADIENTS, _ignore)
+            passes = Passes(request, as_given(self.x), as_given(self.y), self.key, NO_GRADIENTS, _ignore)
             tables.append(passes.run_task(task)[0])
             self.advance(task.n_rows)
         return self.scored(tables)
@@ -258,7 +260,7 @@ class _ByRanges(_Way):
 class _Priced(Sliced):
     """Sliced scores whose costs on the line are known."""
 
-    costs: Table
+    costs: HostArray
 
     def evaluate(self, x: Cloud, y: Cloud, p: float, draw: Draw, wanted: Wanted) -> Scored:
         return Scored(self.costs / mean_shortening(draw.directions.dim, draw.directions.ambient_dim, p))
@@ -300,7 +302,7 @@ class _ByPoints(_Way):
         score = dask.delayed(_score_points, pure=False)
         spans = [(int(a), int(b)) for a, b in itertools.pairwise(cuts) if a < b]
         self.cluster.spread(self.ready)
-        tables = self.cluster.compute(*(score(self.request, self.stream, self.ready, *span) for span in spans))
+        tables = self.cluster.compute(*(score(self.request, self.key, self.ready, *span) for span in spans))
         self.advance(self.request.layout.rows_between(first_unit, stop_unit))
         return self.scored(list(tables))
 
@@ -318,8 +320,8 @@ def _assemble(
 
 
 def _score_points(
-    request: Request, stream: Stream, ready: tuple[ReadyCloud, ReadyCloud], first_unit: int, stop_unit: int
-) -> Table:
+    request: Request, key: Key, ready: tuple[ReadyCloud, ReadyCloud], first_unit: int, stop_unit: int
+) -> HostArray:
     with single_threaded_blas():
-        costs, _, controls = Passes(request, *ready, stream, NO_GRADIENTS, _ignore).run(first_unit, stop_unit)
+        costs, _, controls = Passes(request, *ready, key, NO_GRADIENTS, _ignore).run(first_unit, stop_unit)
     return costs if controls is None else np.stack([costs, controls], axis=-1)

@@ -12,30 +12,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table, lexsort_rows
+from orthoslice.backend.arrays import HostArray, lexsort_rows
 from orthoslice.couplings.orders import stable_order
 
-# How far to look for the end of a tie at first, in reaches: how far rounding may have moved a projection.
-_FIRST_LOOK = 8
+# Half the width of the first window that is searched for the end of a tie. The unit is the reach of a
+# projection: how far rounding may have moved it.
+_FIRST_WINDOW = 8
 
 
 class Marks(NamedTuple):
     """Points at which the order of a cloud on a direction can be cut, in this order, and their ties."""
 
-    points: Table
+    points: HostArray
     """`(marks, dim)`"""
-    tie: Table
+    tie: HostArray
     """Which tie each is in, `(marks,)`."""
-    low: Table
+    low: HostArray
     """The least projection of each tie, `(ties,)`."""
-    high: Table
+    high: HostArray
 
-    def ties_of(self, values: Table) -> tuple[Table, Table]:
+    def ties_of(self, values: HostArray) -> tuple[HostArray, HostArray]:
         """How many ties begin before each projection or with it, and whether it is in the last of these."""
         begun = np.searchsorted(self.low, values, side="right")
         return begun, values <= np.append(self.high, np.nan)[begun - 1]
 
-    def places(self, points: Table, values: Table) -> Table:
+    def places(self, points: HostArray, values: HostArray) -> HostArray:
         """Where points lie: 2 k - 1 if equal to the k-th mark, counted from 1, and 2 k between it and the next.
 
         Examples
@@ -70,18 +71,18 @@ class Marks(NamedTuple):
 class Search(NamedTuple):
     """Projections of candidates, and the ends of their ties as far as they are known."""
 
-    value: Table
-    half: Table
+    value: HostArray
+    half: HostArray
     """Half the width of the window around each."""
-    low: Table
+    low: HostArray
     """NaN while it is not known."""
-    high: Table
+    high: HostArray
 
     @property
-    def is_open(self) -> Table:
+    def is_open(self) -> HostArray:
         return np.isnan(self.low)
 
-    def windows(self) -> tuple[Table, Table]:
+    def windows(self) -> tuple[HostArray, HostArray]:
         """Where to look, as disjoint intervals in order."""
         if not self.is_open.any():
             return self.value[:0], self.value[:0]
@@ -91,7 +92,7 @@ class Search(NamedTuple):
         apart = low[1:] > high[:-1]
         return low[np.append(True, apart)], high[np.append(apart, True)]
 
-    def looked(self, near: Table, reach: Table) -> Search:
+    def narrowed(self, near: HostArray, reach: HostArray) -> Search:
         """What is known given `near`, all projections that may tie with something in the windows.
 
         Other projections are further from all windows than twice their reach, so that they do not tie with a
@@ -117,7 +118,7 @@ class Search(NamedTuple):
             np.where(closed, high[tie], known_high),
         )
 
-    def marks(self, sample: Table, values: Table, step: int) -> Marks:
+    def marks(self, sample: HostArray, values: HostArray, step: int) -> Marks:
         """Every `step`-th point of the sample in each known tie, at least one of each."""
         low, index = np.unique(self.low[~self.is_open], return_index=True)
         ties = Marks(sample[:0], np.zeros(0, dtype=np.int64), low, self.high[~self.is_open][index])
@@ -131,15 +132,15 @@ class Search(NamedTuple):
         return Marks(keys[new, 1:].astype(sample.dtype), tie[new], ties.low, ties.high)
 
 
-def candidates(values: Table, reach: Table, step: int) -> Search:
+def candidates(values: HostArray, reach: HostArray, step: int) -> Search:
     """Every `step`-th projection of a sample, with ties of unknown ends."""
     known, most = distinct(values, reach)
     picked = np.unique(np.sort(values)[::step])
     nothing = np.full(len(picked), np.nan)
-    return Search(picked, _FIRST_LOOK * most[np.searchsorted(known, picked)], nothing, nothing)
+    return Search(picked, _FIRST_WINDOW * most[np.searchsorted(known, picked)], nothing, nothing)
 
 
-def distinct(values: Table, reach: Table) -> tuple[Table, Table]:
+def distinct(values: HostArray, reach: HostArray) -> tuple[HostArray, HostArray]:
     """Numbers in order, each once, and the largest reach of those that are equal."""
     order = np.argsort(values, kind="stable")
     values = values[order]
@@ -147,7 +148,7 @@ def distinct(values: Table, reach: Table) -> tuple[Table, Table]:
     return values[first], np.maximum.reduceat(reach[order], first) if len(first) else reach[:0]
 
 
-def order_on_line(points: Table, values: Table, reach: Table) -> Table:
+def order_on_line(points: HostArray, values: HostArray, reach: HostArray) -> HostArray:
     """The order of points by their projections, those of a tie in lexicographic order.
 
     It is :func:`orthoslice.couplings.orders.tied_order` of all in lexicographic order, where most do not tie.

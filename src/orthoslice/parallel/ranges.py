@@ -6,7 +6,7 @@ ones in both clouds. What lies in a range is found exactly:
 1. *Count.* Some points drawn at random, projected, are the marks. Every chunk counts what it has below and up
    to each mark: integers, so their sums are exact. One pass over the chunks counts on all directions. Ranges
    are cut so that they get about as many points each, whatever these weigh.
-2. *Exchange.* A range gets all that lies strictly between two marks, the last one that is surely not above its
+2. *Send.* A range gets all that lies strictly between two marks, the last one that is surely not above its
    lower end and the first one that is surely not below its upper end. It sorts that, and cuts off what belongs
    to its neighbours: it knows how much mass comes before. For this the chunks are read again, for every few
    directions.
@@ -28,18 +28,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, Table
+from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
 from orthoslice.backend.kernels.rough import rough_bounds
 from orthoslice.clouds.masses import rounded_masses, total_mass
 from orthoslice.clouds.ready import ReadyCloud
-from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
+from orthoslice.costs.pieces import RowInPieces, mark_counts, order_roughly, piece_cost
 from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.couplings.orders import stable_order
 from orthoslice.directions.base import Directions
 from orthoslice.parallel.chunks import LazyCloud
-from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.reading import Reading, shape_only, weights_of
+from orthoslice.parallel.shuffle import Cluster, Lines
 from orthoslice.parallel.visits import visit_chunks
 
 # _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
@@ -60,15 +60,15 @@ class Units(NamedTuple):
     whole: float = 1.0
     """What all weights sum to: 1, but for their rounding."""
 
-    def masses(self, n: int, weights: Any) -> Table:
+    def masses(self, n: int, weights: Any) -> HostArray:
         """The integer masses of the points of a chunk."""
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
-        masses: Table = rounded_masses(shares / self.whole * float(total_mass(shares)))
+        masses: HostArray = rounded_masses(shares / self.whole * float(total_mass(shares)))
         return masses
 
-    def weighed(self, points: Table, weights: Any) -> tuple[Table, Table]:
+    def weighed(self, points: HostArray, weights: Any) -> tuple[HostArray, HostArray]:
         """The points of a chunk that have mass, and their integer masses."""
         masses = self.masses(len(points), weights)
         return (points, masses) if masses.all() else (points[masses > 0], masses[masses > 0])
@@ -109,12 +109,12 @@ def range_costs(
     p: float,
     lines: Sequence[Lines],
     n_ranges: int,
-    samples: tuple[Table, Table],
+    samples: tuple[HostArray, HostArray],
     cluster: Cluster,
-) -> Iterator[Table]:
+) -> Iterator[HostArray]:
     """Costs on the line for the rows of each of `lines`, in turn, every direction cut into `n_ranges`.
 
-    All are counted at once; those of one entry are exchanged at once. `samples` are :data:`DRAWN_POINTS` points
+    All are counted at once; the pieces of one entry are sent at once. `samples` are :data:`DRAWN_POINTS` points
     a range of both clouds: see :func:`draw_samples`.
     """
     # Steady: counting and sending must find the same projections, even on different processors.
@@ -126,10 +126,10 @@ def range_costs(
     shares = [_shares([m[row] for m in marks], [c[row] for c in counts], n_ranges) for row in rows]
     ends = np.cumsum([0, *(_n_rows(one) for one in lines)])
     for one, (first, stop) in zip(lines, itertools.pairwise(ends), strict=True):
-        yield _exchanged(x, y, p, one, shares[first:stop], units, cluster)
+        yield _price_rows(x, y, p, one, shares[first:stop], units, cluster)
 
 
-def _exchanged(
+def _price_rows(
     x: LazyCloud,
     y: LazyCloud,
     p: float,
@@ -137,7 +137,7 @@ def _exchanged(
     shares: list[list[Share]],
     units: tuple[Units, Units],
     cluster: Cluster,
-) -> Table:
+) -> HostArray:
     """Costs on some rows of directions whose ranges are known."""
     import dask
 
@@ -157,7 +157,7 @@ def _exchanged(
     return np.array(costs)
 
 
-def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Table:
+def whole_costs(units: tuple[Units, Units], p: float, *sent: list[HostArray]) -> HostArray:
     """Costs on the line from all pieces `(slices, points)` of both clouds, which are in rough order.
 
     The points of a cloud weigh the same.
@@ -166,12 +166,14 @@ def whole_costs(units: tuple[Units, Units], p: float, *sent: list[Table]) -> Tab
     total = masses[0] * sum(piece.shape[1] for piece in sent[0])
     costs = []
     for row in range(len(sent[0][0])):
-        sides = [Side([piece[row] for piece in own], mass) for own, mass in zip(sent, masses, strict=True)]
+        sides = [
+            RowInPieces([piece[row] for piece in own], mass) for own, mass in zip(sent, masses, strict=True)
+        ]
         costs.append(piece_cost(*sides, total, p) / total)
     return np.array(costs)
 
 
-def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[Table, Table]:
+def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[HostArray, HostArray]:
     """`size` random points of each cloud, from which marks are made.
 
     All points count alike, whatever their weights: each takes the same room.
@@ -182,7 +184,7 @@ def draw_samples(x: LazyCloud, y: LazyCloud, size: int) -> tuple[Table, Table]:
     return found[0].points[0].astype(x.dtype), found[1].points[0].astype(y.dtype)
 
 
-def even_cuts(ends: Sequence[Table], sent: Sequence[Table], n_ranges: int) -> list[int]:
+def even_cuts(ends: Sequence[HostArray], sent: Sequence[HostArray], n_ranges: int) -> list[int]:
     """Where to cut the mass of a direction so that about the same number of points is sent to every range.
 
     For each cloud: the masses up to some places, and how many points would be sent from up to there.
@@ -207,7 +209,7 @@ def _n_rows(lines: Lines) -> int:
     return int(lines.rows.stop - lines.rows.start)
 
 
-def _marks(sample: Table, lines: Sequence[Lines]) -> Table:
+def _marks(sample: HostArray, lines: Sequence[Lines]) -> HostArray:
     """Marks on every row, `(rows, marks)` in order: quantiles of the sample, and both infinities."""
     rows = np.sort(np.concatenate([one.project(sample) for one in lines]), axis=1)
     inner = rows[:, ::_DRAWN]
@@ -219,10 +221,10 @@ def _count(
     x: LazyCloud,
     y: LazyCloud,
     lines: Sequence[Lines],
-    marks: list[Table],
+    marks: list[HostArray],
     units: tuple[Units, Units],
     cluster: Cluster,
-) -> list[Table]:
+) -> list[HostArray]:
     """Masses and points below and up to every mark, one table `(rows, 2, 2, marks)` a cloud."""
     import dask
 
@@ -236,8 +238,8 @@ def _count(
 
 
 def _count_chunk(
-    chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: Table, unit: Units
-) -> Table:
+    chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: HostArray, unit: Units
+) -> HostArray:
     points, start = reading.points(chunk), 0
     found = np.zeros((len(marks), 2, 2, marks.shape[1]), dtype=np.int64)
     # One entry at a time: together they may hold all directions.
@@ -258,13 +260,13 @@ def _count_chunk(
     return found
 
 
-def _row_in_parts(points: Table, directions: Directions, row: int) -> Iterator[Table]:
+def _row_in_parts(points: HostArray, directions: Directions, row: int) -> Iterator[HostArray]:
     """Projections on one direction, a few at a time."""
     for first in range(0, len(points), _COUNTED):
         yield directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0]
 
 
-def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Table, Table]:
+def _sorted(points: HostArray, weights: Any, lines: Lines, unit: Units) -> tuple[HostArray, HostArray]:
     """Sorted projections `(rows, n)` of a chunk's points with mass, and cumulative masses `(rows, n + 1)`."""
     points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
@@ -275,12 +277,12 @@ def _sorted(points: Table, weights: Any, lines: Lines, unit: Units) -> tuple[Tab
     return np.take_along_axis(rows, order, axis=1), ends
 
 
-def _roughly_sorted(points: Table, lines: Lines, shares: list[list[Share]], side: int) -> Table:
+def _roughly_sorted(points: HostArray, lines: Lines, shares: list[list[Share]], side: int) -> HostArray:
     """Projections of a chunk `(rows, n)` in rough order, but sorted where ranges are cut.
 
     A binary search for the end of a range finds its place there.
     """
-    rows: Table = np.ascontiguousarray(lines.project(points))
+    rows: HostArray = np.ascontiguousarray(lines.project(points))
     order_roughly(rows)
     for row, own in zip(rows, shares, strict=True):
         cuts = [share.cuts[side] for share in own]
@@ -291,7 +293,7 @@ def _roughly_sorted(points: Table, lines: Lines, shares: list[list[Share]], side
     return rows
 
 
-def _shares(marks: list[Table], counts: list[Table], n_ranges: int) -> list[Share]:
+def _shares(marks: list[HostArray], counts: list[HostArray], n_ranges: int) -> list[Share]:
     """The ranges of a direction, from both clouds' marks and the masses and points below and up to them."""
     # Below and up to the first mark, below and up to the second, and so on.
     ends, numbers = zip(*(np.moveaxis(count, 1, 2).reshape(2, -1) for count in counts), strict=True)
@@ -316,7 +318,7 @@ def _send(
     told: tuple[Lines, list[list[Share]]],
     side: int,
     unit: Units,
-) -> tuple[tuple[Table, Table | None], ...]:
+) -> tuple[tuple[HostArray, HostArray | None], ...]:
     """What every range of every row gets of a chunk: numbers, and their masses where they differ.
 
     Numbers are in order where masses differ, and else in rough order.
@@ -340,11 +342,11 @@ def _send(
 
 
 def _price(
-    share: Share, units: tuple[Units, Units], p: float, *sent: list[tuple[Table, Table | None]]
+    share: Share, units: tuple[Units, Units], p: float, *sent: list[tuple[HostArray, HostArray | None]]
 ) -> float:
     """The cost of a range, times the mass of all."""
     if units[0].each is not None:
-        sides = [_side(share, *own) for own in zip(share.cuts, sent, units, strict=True)]
+        sides = [_row_in_pieces(share, *own) for own in zip(share.cuts, sent, units, strict=True)]
         return float(piece_cost(*sides, share.stop - share.first, p))
     clouds, rows = [], []
     for cut, own in zip(share.cuts, sent, strict=True):
@@ -355,16 +357,20 @@ def _price(
     return float(scores[0]) * total_mass(rows[0])
 
 
-def _side(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]], unit: Units) -> Side:
+def _row_in_pieces(
+    share: Share, cut: Cut, sent: list[tuple[HostArray, HostArray | None]], unit: Units
+) -> RowInPieces:
     """What a range gets of a cloud whose points weigh the same."""
     assert unit.each is not None
     # Marks that are one and the same are counted once.
     at_high = cut.at_high if cut.low < cut.high else 0
     ends = (cut.low, cut.at_low // unit.each), (cut.high, at_high // unit.each)
-    return Side([piece for piece, _ in sent], unit.each, share.first - cut.below, ends)
+    return RowInPieces([piece for piece, _ in sent], unit.each, share.first - cut.below, ends)
 
 
-def _weighed_ranks(share: Share, cut: Cut, sent: list[tuple[Table, Table | None]]) -> tuple[Table, Table]:
+def _weighed_ranks(
+    share: Share, cut: Cut, sent: list[tuple[HostArray, HostArray | None]]
+) -> tuple[HostArray, HostArray]:
     """The numbers of a range in order, and how much of the mass of each is in the range."""
     values = np.concatenate([piece for piece, _ in sent])
     masses = np.concatenate([mass for _, mass in sent if mass is not None])

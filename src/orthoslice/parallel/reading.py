@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, Table
+from orthoslice.backend.arrays import DType, HostArray
 from orthoslice.check.frames import read_column, read_frame
 from orthoslice.check.inputs import as_array, as_floating
 from orthoslice.clouds.cloud import Cloud
@@ -22,28 +22,28 @@ class Reading(NamedTuple):
 
     name: str
     columns: tuple[Hashable, ...] | None
-    """Of data frames, in the order of the first cloud."""
+    """The columns of data frames, in the order of the first cloud."""
     dtype: DType = np.dtype(np.float64)
     exponent: int = 0
     """Points are in units of 2**exponent."""
-    origin: Table | None = None
+    origin: HostArray | None = None
     """What is taken off them, `(dim,)`."""
 
-    def array(self, chunk: Any) -> Table:
+    def array(self, chunk: Any) -> HostArray:
         """The numbers of a chunk as they came."""
         if self.columns is not None:
             return read_frame(self.name, chunk[list(self.columns)])
         return np.asarray(as_array(self.name, chunk))
 
-    def points(self, chunk: Any) -> Table:
+    def points(self, chunk: Any) -> HostArray:
         """The points of a chunk, as the same rows of the cloud would be in memory."""
         cloud = Cloud(as_floating(self.name, self.array(chunk), self.dtype))
         cloud = cloud.divided(self.exponent) if self.exponent else cloud
-        points: Table = cloud.points if self.origin is None else cloud.points - self.origin
+        points: HostArray = cloud.points if self.origin is None else cloud.points - self.origin
         return points
 
 
-def weights_of(name: str, chunk: Any) -> Table:
+def weights_of(name: str, chunk: Any) -> HostArray:
     """The weights of a chunk, in float64."""
     table = read_column(f"`{name}`", chunk) if hasattr(chunk, "to_numpy") else np.asarray(chunk)
     return table.astype(np.float64)
@@ -93,6 +93,6 @@ def compute(*delayed: Any, **options: Any) -> tuple[Any, ...]:
     return found
 
 
-def shape_only(shape: tuple[int, ...], dtype: DType) -> Table:
+def shape_only(shape: tuple[int, ...], dtype: DType) -> HostArray:
     """An array of this shape and type in the memory of a single number."""
     return np.broadcast_to(np.zeros((), dtype=dtype), shape)

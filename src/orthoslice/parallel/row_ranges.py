@@ -6,12 +6,12 @@ points matters. A tie may be longer than a range. So clouds are cut at marks tha
 point lies among them is told by its tie first and by its coordinates second
 (:mod:`orthoslice.parallel.marks`):
 
-1. *Look.* Some points drawn at random are candidates. Every chunk tells what it has so close to their
+1. *Search.* Some points drawn at random are candidates. Every chunk tells what it has so close to their
    projections that it may tie with them; all this together tells where their ties end. Candidates whose tie
    remains open are no marks.
 2. *Count.* Every chunk counts what it has between marks, and equal to each: integers, so their sums are
    exact.
-3. *Exchange.* A range gets all points between the last mark that is surely not above its lower end and the
+3. *Send.* A range gets all points between the last mark that is surely not above its lower end and the
    first one that is surely not below its upper end. Ties that no mark is in lie there as a whole or not at
    all. It puts the points in order, as in memory, and cuts off what belongs to its neighbours: it knows how
    much mass comes before. Any score prices what is left.
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, Stream, Table
+from orthoslice.backend.arrays import NO_GRADIENTS, HostArray, Key
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.canonical import roundings
 from orthoslice.clouds.masses import total_mass
@@ -41,25 +41,25 @@ from orthoslice.directions.walks import Task
 from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.parallel.chunks import LazyCloud
-from orthoslice.parallel.exchange import Cluster, Lines
 from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order_on_line
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading
+from orthoslice.parallel.shuffle import Cluster, Lines
 
 # _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 4
 
-# How often to look for the ends of ties, further each time.
-_LOOKS = 3
+# Passes that search for the ends of ties, with wider windows each time.
+_SEARCHES = 3
 
 # How many times longer than its share a range may become.
 _LONGEST = 2
 
 # A range makes _COPIES copies of its points (as received, joined, in two orders), with _BESIDE bytes a point
-# for masses and places: more than measured in 3 to 64 dimensions, by what ranges are longer than their share.
+# for masses and places. That is more than measured in 3 to 64 dimensions, since ranges exceed their share.
 _COPIES, _BESIDE = 4, 32
 
-# Directions that are looked at and counted in one pass over the chunks.
+# Directions whose ties are searched, and whose masses are counted, in one pass over the chunks.
 _COUNTED = 8
 
 # Coordinates that are projected at a time.
@@ -70,7 +70,7 @@ class Portion(NamedTuple):
     """What a range gets of a cloud: all from one mark to another, or from or to the end."""
 
     marks: Marks
-    at: Table
+    at: HostArray
     """The mass at each of them."""
     below: int
     """The mass below the first of them, or 0."""
@@ -78,14 +78,14 @@ class Portion(NamedTuple):
     """Whether the range gets all that is below them."""
     is_last: bool
 
-    def chosen(self, points: Table, values: Table) -> Table:
+    def chosen(self, points: HostArray, values: HostArray) -> HostArray:
         """Which points are sent."""
         low = -np.inf if self.is_first else self.marks.low[0]
         high = np.inf if self.is_last else self.marks.high[-1]
         near = np.flatnonzero((values >= low) & (values <= high))
         place, last = self.marks.places(points[near], values[near]), 2 * len(self.at)
         inside = (place % 2 == 0) & (self.is_first | (place > 0)) & (self.is_last | (place < last))
-        chosen: Table = near[inside]
+        chosen: HostArray = near[inside]
         return chosen
 
 
@@ -102,20 +102,20 @@ class RowRanges(NamedTuple):
     """Two clouds in chunks whose couplings are cut into ranges."""
 
     request: Request
-    stream: Stream
+    key: Key
     clouds: tuple[LazyCloud, LazyCloud]
     units: tuple[Units, Units]
     cluster: Cluster
     n_ranges: int
-    samples: tuple[Table, Table]
+    samples: tuple[HostArray, HostArray]
     """Points of both clouds that were drawn at random, as chunks make them."""
 
     @classmethod
-    def of(cls, request: Request, stream: Stream, x: LazyCloud, y: LazyCloud, cluster: Cluster) -> RowRanges:
+    def of(cls, request: Request, key: Key, x: LazyCloud, y: LazyCloud, cluster: Cluster) -> RowRanges:
         """As many ranges as it takes for each to have room in the memory of a task."""
         n_ranges = min(-(-(x.n + y.n) * _point_bytes(x, y) // request.memory), x.n + y.n)
         samples = draw_samples(x, y, _MARKS * _DRAWN * n_ranges)
-        return cls(request, stream, (x, y), units_of(x, y), cluster, n_ranges, samples)
+        return cls(request, key, (x, y), units_of(x, y), cluster, n_ranges, samples)
 
     @property
     def rows_at_once(self) -> int:
@@ -130,10 +130,10 @@ class RowRanges(NamedTuple):
         directions: int = max(1, self.request.memory // (2 * chunk))
         return min(self.cluster.n_slots, self.n_ranges * directions)
 
-    def scores(self, task: Task) -> Table:
+    def scores(self, task: Task) -> HostArray:
         """Scores of the directions of a task, `(rows,)`."""
         dim = self.clouds[0].dim
-        blocks = Blocks(self.request.sampler, self.stream, *task[:3], dim, np.dtype(np.float64))
+        blocks = Blocks(self.request.sampler, self.key, *task[:3], dim, np.dtype(np.float64))
         # Sent to all workers: drawn again on another processor, they might be rounded differently.
         theta = Lines(blocks, slice(task.row, task.row + task.n_rows)).project(np.eye(dim))
         marks = self._find_marks(theta)
@@ -152,12 +152,12 @@ class RowRanges(NamedTuple):
                 totals[share.row] += share.stop - share.first
         return costs / totals
 
-    def _on_chunks(self, work: Any, theta: Table, told: Sequence[Any]) -> list[list[Any]]:
+    def _on_chunks(self, work: Any, theta: HostArray, told: Sequence[Any]) -> list[list[Any]]:
         """What `work` makes of every chunk; for the chunks of cloud k it also gets `told[k]`."""
         return list(self.cluster.compute(*self._delayed(work, theta, told)))
 
     def _delayed(
-        self, work: Any, theta: Table, told: Sequence[Any], nout: int | None = None
+        self, work: Any, theta: HostArray, told: Sequence[Any], nout: int | None = None
     ) -> list[list[Any]]:
         import dask
 
@@ -167,19 +167,19 @@ class RowRanges(NamedTuple):
             lists.append([do(chunk, weights, known) for chunk, weights in cloud.pairs])
         return lists
 
-    def _find_marks(self, theta: Table) -> list[list[Marks]]:
+    def _find_marks(self, theta: HostArray) -> list[list[Marks]]:
         """Marks of both clouds on every direction."""
         values = [_project(theta, sample) for sample in self.samples]
         searches: list[list[Search]] = []
         for rows, sample in zip(values, self.samples, strict=True):
             reach = roundings(sample)
             searches.append([candidates(row, reach, _DRAWN) for row in rows])
-        for _ in range(_LOOKS):
-            told = self._on_chunks(_look_at_chunk, theta, [[s.windows() for s in own] for own in searches])
+        for _ in range(_SEARCHES):
+            told = self._on_chunks(_near_windows, theta, [[s.windows() for s in own] for own in searches])
             for own, parts in zip(searches, told, strict=True):
                 for row, found in enumerate(zip(*parts, strict=True)):
                     near, reach = (np.concatenate(a) for a in zip(*found, strict=True))
-                    own[row] = own[row].looked(*distinct(near, reach))
+                    own[row] = own[row].narrowed(*distinct(near, reach))
             if not any(search.is_open.any() for own in searches for search in own):
                 break
         return [
@@ -187,7 +187,7 @@ class RowRanges(NamedTuple):
             for own, sample, rows in zip(searches, self.samples, values, strict=True)
         ]
 
-    def _cut(self, row: int, tables: tuple[Table, Table], marks: tuple[Marks, Marks]) -> list[Range]:
+    def _cut(self, row: int, tables: tuple[HostArray, HostArray], marks: tuple[Marks, Marks]) -> list[Range]:
         """Ranges of a direction, each sent about as many points; `tables` count masses and points by place."""
         ends, sent = zip(*(np.cumsum(np.pad(t, ((0, 0), (1, 0))), axis=1) for t in tables), strict=True)
         ranges = []
@@ -209,7 +209,7 @@ class RowRanges(NamedTuple):
             ranges.append(Range(row, first, stop, (sides[0], sides[1])))
         return ranges
 
-    def _priced(self, task: Task, theta: Table, wave: list[Range]) -> list[float]:
+    def _priced(self, task: Task, theta: HostArray, wave: list[Range]) -> list[float]:
         """What the ranges of a wave cost, times their masses."""
         import dask
 
@@ -219,13 +219,13 @@ class RowRanges(NamedTuple):
         price, work = dask.delayed(_price, pure=False), []
         for k, share in enumerate(wave):
             own = task._replace(row=task.row + share.row, n_rows=1)
-            about = (self.request, self.stream, own, theta[[share.row]], share)
+            about = (self.request, self.key, own, theta[[share.row]], share)
             pieces = [[piece[k] for piece in of_cloud] for of_cloud in sent]
             work.append(price(dask.delayed(about, pure=False, traverse=False), *pieces))
         return list(self.cluster.compute(*work))
 
 
-def _project(theta: Table, points: Table) -> Table:
+def _project(theta: HostArray, points: HostArray) -> HostArray:
     """Projections `(rows, n)` in float64, the same for the same point wherever it lies."""
     # As many at a time as a cache holds: they are gone through once a coordinate.
     lines, step = SteadyDirections(theta), max(1, _CACHED_ITEMS // points.shape[1])
@@ -242,18 +242,18 @@ def _point_bytes(x: LazyCloud, y: LazyCloud) -> int:
 class _Chunk(NamedTuple):
     """What is read of a chunk: points that have mass."""
 
-    points: Table
-    masses: Table
-    values: Table
+    points: HostArray
+    masses: HostArray
+    values: HostArray
     """`(rows, n)`"""
 
 
-def _read(chunk: Any, weights: Any, reading: Reading, unit: Units, theta: Table) -> _Chunk:
+def _read(chunk: Any, weights: Any, reading: Reading, unit: Units, theta: HostArray) -> _Chunk:
     points, masses = unit.weighed(reading.points(chunk), weights)
     return _Chunk(points, masses, _project(theta, points))
 
 
-def _look_at_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tuple[Table, Table]]:
+def _near_windows(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tuple[HostArray, HostArray]]:
     """Projections that may tie with something in the windows of each direction, and their reach."""
     reading, unit, theta, windows = told
     points, _, rows = _read(chunk, weights, reading, unit, theta)
@@ -268,7 +268,7 @@ def _look_at_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tupl
     return found
 
 
-def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[Table]:
+def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[HostArray]:
     """Masses at all places of each direction, and how many points are to be sent from there, `(2, places)`."""
     reading, unit, theta, marks = told
     points, masses, rows = _read(chunk, weights, reading, unit, theta)
@@ -283,7 +283,7 @@ def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[Table]
     return tables
 
 
-def _send_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> tuple[tuple[Table, Table], ...]:
+def _send_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> tuple[tuple[HostArray, HostArray], ...]:
     """What every range of a wave gets of a chunk: points and their masses."""
     reading, unit, theta, wave = told
     points, masses, rows = _read(chunk, weights, reading, unit, theta)
@@ -291,9 +291,9 @@ def _send_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> tuple[tuple[
     return tuple((points[own], masses[own]) for own in chosen)
 
 
-def _price(about: tuple[Any, ...], *sent: list[tuple[Table, Table]]) -> float:
+def _price(about: tuple[Any, ...], *sent: list[tuple[HostArray, HostArray]]) -> float:
     """What a range costs, times its mass."""
-    request, stream, task, theta, share = about
+    request, key, task, theta, share = about
     sides = zip(share.sides, sent, strict=True)
     x, y = (_in_order(share, side, theta, pieces) for side, pieces in sides)
     total = float(total_mass(x.points))
@@ -301,11 +301,13 @@ def _price(about: tuple[Any, ...], *sent: list[tuple[Table, Table]]) -> float:
         # All weigh 1, and are matched by rank.
         x, y, total = replace(x, weights=None), replace(y, weights=None), float(x.n)
     with single_threaded_blas():
-        table, _ = Passes(request, x, y, stream, NO_GRADIENTS, lambda _: None).run_task(task)
+        table, _ = Passes(request, x, y, key, NO_GRADIENTS, lambda _: None).run_task(task)
     return float(table[0]) * total
 
 
-def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Table, Table]]) -> ReadyCloud:
+def _in_order(
+    share: Range, side: Portion, theta: HostArray, pieces: list[tuple[HostArray, HostArray]]
+) -> ReadyCloud:
     """The points of a range in their order, with how much of the mass of each is in the range."""
     marks = side.marks
     points = np.concatenate([marks.points, *(rows for rows, _ in pieces)])
@@ -325,7 +327,7 @@ def _in_order(share: Range, side: Portion, theta: Table, pieces: list[tuple[Tabl
 
 def _refuse_crowds() -> NoReturn:
     raise ValueError(
-        "`memory` must hold both clouds for a projected distance where so many points are so close together, "
-        "beside their distance from the origin, that their order on a line is lost in the rounding of float64; "
-        "got less. Pass a larger `memory`, or ask for `sliced_wasserstein`, which needs no order of ties."
+        "`memory` must hold both clouds for a projected distance of points so close together, compared with "
+        "their distance from the origin, that their order on a line is lost in the rounding of float64; got "
+        "less. Pass a larger `memory`, or ask for `sliced_wasserstein`, which needs no order of ties."
     )

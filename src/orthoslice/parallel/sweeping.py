@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.applications.pairwise import Job, UnitSums, each_ready_for_ties, unit_sums
+from orthoslice.applications.pairwise import PairwiseJob, UnitSums, each_ready_for_ties, unit_sums
 from orthoslice.applications.two_sample.permutations import (
     PermutationTest,
+    add_costs,
     priced_piece,
     ready_to_order,
     values_of,
 )
-from orthoslice.backend.arrays import DType, Stream, Table
+from orthoslice.backend.arrays import DType, HostArray, Key
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud
@@ -25,20 +26,20 @@ from orthoslice.costs.scores import Score
 from orthoslice.directions import Sampler
 from orthoslice.directions.layout import Layout
 from orthoslice.directions.walks import Piece, sweep_blocks
-from orthoslice.estimates.underflow import is_high_power
+from orthoslice.estimates.underflow import power_may_underflow
 from orthoslice.parallel.chunks import LazyCloud, common_origin, pool_outline
-from orthoslice.parallel.exchange import Cluster, Known, Lines, cluster_at_hand, exchange
 from orthoslice.parallel.reading import Reading, shape_only
+from orthoslice.parallel.shuffle import Cluster, Known, Lines, current_cluster, shuffle
 
 
 def lazy_unit_sums(
-    job: Job, score: Score, clouds: Sequence[Cloud], sampler: Sampler, stream: Stream
+    job: PairwiseJob, score: Score, clouds: Sequence[Cloud], sampler: Sampler, key: Key
 ) -> Iterator[UnitSums]:
     """Summed scores of all pairs of clouds in chunks, some directions after the others; see `pairwise`."""
     pool = job.pool
     assert isinstance(pool, LazyCloud)
-    _refuse_high(job.p, pool.dtype)
-    cluster = cluster_at_hand(job.workers)
+    _refuse_underflow(job.p, pool.dtype)
+    cluster = current_cluster(job.workers)
     origin, exponent = common_origin(pool), pool.reading.exponent
     moved = []
     for cloud in clouds:
@@ -52,20 +53,20 @@ def lazy_unit_sums(
     at_once = _rows_at_once(job.memory, row, job.layout, cluster)
     # Tasks need only the shape of the points, and know n from what they receive: `(0, dim)` is sent.
     told = job._replace(pool=Cloud(pool.points[:0]), unit_ends=np.asarray(job.unit_ends), workers=1)
-    sweep = sweep_blocks(sampler, job.layout, stream, pool.dim, dtype, at_once)
+    sweep = sweep_blocks(sampler, job.layout, key, pool.dim, dtype, at_once)
     if score.breaks_ties:
         return _swept_points(moved, functools.partial(_ready_job, told), unit_sums, sweep, cluster)
     return _swept(moved, sweep, functools.partial(_sum_units, told), cluster)
 
 
-def _sum_units(job: Job, first: int, *received: tuple[list[Table], Table | None]) -> UnitSums:
+def _sum_units(job: PairwiseJob, first: int, *received: tuple[list[HostArray], HostArray | None]) -> UnitSums:
     piece, points = _piece(first, job.pool.points, received)
     return unit_sums(job._replace(pool=Cloud(points)), piece)
 
 
 def _piece(
-    first: int, none: Table, received: Sequence[tuple[list[Table], Table | None]]
-) -> tuple[Piece, Table]:
+    first: int, none: HostArray, received: Sequence[tuple[list[HostArray], HostArray | None]]
+) -> tuple[Piece, HostArray]:
     """The projections of all points on some directions, and an array of the points' shape without values.
 
     `none (0, dim)` gives its dimension and type.
@@ -90,62 +91,62 @@ def _swept(
     while wave := list(itertools.islice(sweep, cluster.n_slots)):
         lines = [Lines(blocks, rows) for _, rows, blocks in wave]
         yield from cluster.compute(
-            *exchange(clouds, lines, [functools.partial(work, first) for first, *_ in wave])
+            *shuffle(clouds, lines, [functools.partial(work, first) for first, *_ in wave])
         )
 
 
-def _refuse_high(p: float, dtype: DType) -> None:
-    if is_high_power(p, np.finfo(dtype)):
+def _refuse_underflow(p: float, dtype: DType) -> None:
+    if power_may_underflow(p, np.finfo(dtype)):
         raise OverflowError(
             f"`p` is too high for Dask collections of {dtype} here; got {p:g}. Whether small costs are lost "
             "could only be told from all points at once. Pass a smaller `p`."
         )
 
 
-def lazy_labelled_distances(test: PermutationTest, x: Cloud, y: Cloud, progress: bool) -> tuple[Table, float]:
-    """SW_p or PW_p under every labelling, the observed one first; and how far points are from the origin.
+def lazy_labelled_values(test: PermutationTest, x: Cloud, y: Cloud, progress: bool) -> tuple[HostArray, float]:
+    """Powers of distances under every labelling, the observed one first; and how far points are from 0.
 
     The points of the test only have the shape of both clouds together.
     """
     assert isinstance(x, LazyCloud)
     assert isinstance(y, LazyCloud)
-    _refuse_high(test.p, x.dtype)
-    pool, cluster = pool_outline([x, y]), cluster_at_hand(test.workers)
+    _refuse_underflow(max(own.p for own in test.statistics), x.dtype)
+    pool, cluster = pool_outline([x, y]), current_cluster(test.workers)
     origin = common_origin(pool)
     clouds = [c.moved(origin) for c in (x, y)]
     none = test.pooled.points[:0]
     test = test._replace(workers=1, pooled=replace(test.pooled, points=none))
     row = 80 * pool.n
-    in_space = test.score == "projected"
+    in_space = test.n_in_space > 0
     instead = "a random part of the rows does with less"
-    instead = f'`score="sliced"`, or {instead}' if in_space else instead
+    instead = f'`method="sliced"`, or {instead}' if in_space else instead
     _check_room(test.memory, pool, row, instead, in_space=in_space)
     at_once = _rows_at_once(test.memory, row, test.layout, cluster)
     dtype = np.dtype(np.float64)
-    sweep = sweep_blocks(test.sampler, test.layout, test.stream, pool.dim, dtype, at_once)
+    sweep = sweep_blocks(test.sampler, test.layout, test.key, pool.dim, dtype, at_once)
     if in_space:
         priced = _swept_points(clouds, functools.partial(_ready_test, test), _price_piece, sweep, cluster)
     else:
         priced = _swept(clouds, sweep, functools.partial(_price_lines, test), cluster)
-    totals = np.zeros(test.n_labellings)
+    totals = np.zeros((test.n_distances, test.n_labellings))
     with progress_bar("permutations", test.layout.n_directions, progress) as advance:
-        for n_rows, found in priced:
-            totals += found
+        for first, n_rows, found in priced:
+            add_costs(test, totals, first, found)
             advance(n_rows)
     ends = [end if origin is None else end - origin for end in (pool.low, pool.high)]
     farthest = float(np.linalg.norm(np.maximum(*np.abs(ends))))
-    return values_of(test, totals) ** (1 / test.p), farthest
+    return values_of(test, totals), farthest
 
 
 def _price_lines(
-    test: PermutationTest, first: int, *received: tuple[list[Table], Table | None]
-) -> tuple[int, Table]:
+    test: PermutationTest, first: int, *received: tuple[list[HostArray], HostArray | None]
+) -> tuple[int, int, HostArray]:
     piece, points = _piece(first, test.pooled.points, received)
     return _price_piece(test._replace(pooled=replace(test.pooled, points=points)), piece)
 
 
-def _price_piece(test: PermutationTest, piece: Piece) -> tuple[int, Table]:
-    return piece.n_rows, priced_piece(test, piece)
+def _price_piece(test: PermutationTest, piece: Piece) -> tuple[int, int, HostArray]:
+    return piece.first, piece.n_rows, priced_piece(test, piece)
 
 
 def _check_room(memory: int, pool: LazyCloud, row: int, instead: str, *, in_space: bool) -> None:
@@ -162,7 +163,7 @@ def _check_room(memory: int, pool: LazyCloud, row: int, instead: str, *, in_spac
 
 def _swept_points(
     clouds: Sequence[LazyCloud],
-    prepare: Callable[[Table], Any],
+    prepare: Callable[[HostArray], Any],
     work: Callable[[Any, Piece], Any],
     sweep: Iterator[tuple[int, slice, Any]],
     cluster: Cluster,
@@ -180,7 +181,7 @@ def _swept_points(
         )
 
 
-def _prepared(prepare: Callable[[Table], Any], chunks: list[tuple[Reading, list[Any]]]) -> Any:
+def _prepared(prepare: Callable[[HostArray], Any], chunks: list[tuple[Reading, list[Any]]]) -> Any:
     return prepare(np.concatenate([reading.points(chunk) for reading, own in chunks for chunk in own]))
 
 
@@ -189,9 +190,9 @@ def _work_on_points(work: Callable[[Any, Piece], Any], ready: Any, first: int, l
         return work(ready, Piece(first, lines.rows, lines.draw()))
 
 
-def _ready_test(test: PermutationTest, points: Table) -> PermutationTest:
+def _ready_test(test: PermutationTest, points: HostArray) -> PermutationTest:
     return ready_to_order(test._replace(pooled=replace(test.pooled, points=points)))
 
 
-def _ready_job(job: Job, points: Table) -> Job:
+def _ready_job(job: PairwiseJob, points: HostArray) -> PairwiseJob:
     return job._replace(pool=each_ready_for_ties(Cloud(points.astype(np.float64)), job.starts))

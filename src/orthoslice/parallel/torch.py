@@ -5,7 +5,7 @@ the global batch, not a mean over small ones. It is what :mod:`orthoslice.nn` ma
 process, to rounding, and so are its gradients.
 
 What is sent
-    Directions come from a counter-based stream, so that every rank draws them itself. Each prices a share of
+    Directions come from a counter-based generator, so that every rank draws them itself. Each prices a share of
     them. A sliced loss sends projections, by all-to-all: a rank then has those of all points on its directions,
     sorts and prices them, and sends their slopes back. Where there are fewer dimensions than directions a rank,
     the points themselves are sent, which is less. A rank thus receives n x min(directions / ranks, dim) numbers
@@ -37,14 +37,14 @@ import torch
 
 from orthoslice import nn
 from orthoslice.backend.arrays import is_readable, library, wants_gradients
-from orthoslice.backend.arrays.autodiff import is_forward_mode
+from orthoslice.backend.arrays.autodiff import has_tangent
 from orthoslice.check.inputs import as_array, as_floating, check_points, check_same_library, exact_dtype
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import unit_scale
 from orthoslice.estimates.driver import value_by
-from orthoslice.estimates.entry import make_request
+from orthoslice.estimates.request import make_request
 from orthoslice.estimates.result import root
-from orthoslice.estimates.underflow import is_high_power
+from orthoslice.estimates.underflow import power_may_underflow
 from orthoslice.nn._inputs import check_seed, refuse_transforms
 from orthoslice.nn._loss import Loss
 from orthoslice.parallel._ranks import GatheredRows, Ranks
@@ -128,15 +128,15 @@ class _ShardedLoss(Loss):
         wanted = tuple(bool(bits >> k & 1) for k in range(4))
         factor = float(ranks.size) if self.averaged else 1.0
         shards = Shards(ranks, [r.n for r in reports], [r.m for r in reports], wanted, factor)
-        with self._taken_stream(inputs[0], rng) as stream:
+        with self._taken_key(inputs[0], rng) as key:
             if self._is_strained(reports, inputs):
                 x, y, x_weights, y_weights = (
                     None if a is None else GatheredRows.apply(ranks, counts, factor, a)
                     for a, counts in zip(inputs, shards.counts, strict=True)
                 )
-                return self._estimate((x, y, x_weights, y_weights), stream)
+                return self._estimate((x, y, x_weights, y_weights), key)
             way = by_projections if sends_projections(request, shards, *clouds) else by_points
-            value: torch.Tensor = value_by(functools.partial(way, shards), request, *clouds, stream)
+            value: torch.Tensor = value_by(functools.partial(way, shards), request, *clouds, key)
             return root(value, self.p) if self.distance else value
 
     def _value_and_grad(
@@ -151,7 +151,7 @@ class _ShardedLoss(Loss):
         """The shards of this rank as the estimate takes them, and the report on them for the other ranks."""
         x, y, *_ = given
         refuse_transforms()
-        if is_forward_mode():
+        if any(torch.is_tensor(a) and has_tangent(a) for a in given):
             raise TypeError("Losses over several ranks have gradients backwards only, not along tangents.")
         self._check_device(x, None)
         named: dict[str, Any] = {
@@ -227,7 +227,9 @@ class _ShardedLoss(Loss):
             return False
         largest = max(struct.unpack("d", struct.pack("q", r.largest))[0] for r in reports)
         nothing = Cloud(points[:0], largest=largest)
-        return unit_scale(nothing, nothing, self.p)[2] != 1 or is_high_power(self.p, torch.finfo(points.dtype))
+        return unit_scale(nothing, nothing, self.p)[2] != 1 or power_may_underflow(
+            self.p, torch.finfo(points.dtype)
+        )
 
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.averaged else ", averaged=False")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.parallel.reading import Reading, run_all, weights_of
 
@@ -23,8 +23,8 @@ class Summary(NamedTuple):
     """Mass, mean and mean squares about it: a number, or `(dim, dim)` with products."""
 
     mass: float
-    mean: Table
-    square: Table
+    mean: HostArray
+    square: HostArray
 
 
 def merged_moments(parts: Sequence[Summary]) -> Summary:
@@ -48,21 +48,21 @@ def merged_moments(parts: Sequence[Summary]) -> Summary:
     return Summary(mass, np.asarray(mean), np.asarray(square))
 
 
-def spread(points: Table, share: Table | None) -> Summary:
+def spread(points: HostArray, share: HostArray | None) -> Summary:
     """The mean of some points and their mean squared distance from it; `points` are overwritten."""
     mass, mean, part = _move_to_mean(points, share)
     square = np.vdot(points, points) / len(points) if part is None else part @ np.vecdot(points, points)
     return Summary(mass, mean, np.asarray(square))
 
 
-def covariance(points: Table, share: Table | None) -> Summary:
+def covariance(points: HostArray, share: HostArray | None) -> Summary:
     """The mean of some points and their covariance; `points` are overwritten."""
     mass, mean, part = _move_to_mean(points, share)
     square = points.T @ points / len(points) if part is None else (points * part[:, None]).T @ points
     return Summary(mass, mean, square)
 
 
-def _move_to_mean(points: Table, share: Table | None) -> tuple[float, Table, Table | None]:
+def _move_to_mean(points: HostArray, share: HostArray | None) -> tuple[float, HostArray, HostArray | None]:
     """Mass and mean of points, and the part of the mass that each has; subtracts the mean in place.
 
     The part is None if all points count alike: without weights, or with a total mass of 0.
@@ -78,7 +78,7 @@ def _move_to_mean(points: Table, share: Table | None) -> tuple[float, Table, Tab
 class Visit(NamedTuple):
     """What a pass over the chunks of a cloud brings back."""
 
-    points: list[Table]
+    points: list[HostArray]
     """Points at places that were drawn, `(places, dim)` each."""
     moments: Summary | None
     """None unless `summarise` was given."""
@@ -86,8 +86,8 @@ class Visit(NamedTuple):
 
 def visit_chunks(
     clouds: Sequence[LazyCloud],
-    drawn: Sequence[Sequence[Table]],
-    summarise: Callable[[Table, Table | None], Summary] | None = None,
+    drawn: Sequence[Sequence[HostArray]],
+    summarise: Callable[[HostArray, HostArray | None], Summary] | None = None,
 ) -> list[Visit]:
     """Go over all chunks once, for points at places that were drawn and perhaps for moments.
 
@@ -117,7 +117,7 @@ def visit_chunks(
     return visits
 
 
-def _by_chunk(cloud: LazyCloud, places: Table) -> dict[int, tuple[Table, Table]]:
+def _by_chunk(cloud: LazyCloud, places: HostArray) -> dict[int, tuple[HostArray, HostArray]]:
     """For each chunk that has any: which places it has, and where they are in it."""
     ends = np.cumsum(cloud.sizes if cloud.weight_chunks is None else cloud.chunk_weights)
     at = places if cloud.weight_chunks is None else places * ends[-1]
@@ -130,9 +130,9 @@ def _visit(
     chunk: Any,
     weights: Any,
     reading: Reading,
-    among: Table,
-    summarise: Callable[[Table, Table | None], Summary] | None,
-) -> tuple[Table, Summary | None]:
+    among: HostArray,
+    summarise: Callable[[HostArray, HostArray | None], Summary] | None,
+) -> tuple[HostArray, Summary | None]:
     points = reading.points(chunk)
     share = None
     if weights is not None:

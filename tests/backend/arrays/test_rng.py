@@ -18,14 +18,14 @@ IMPLEMENTATIONS = ["threefry2x32", "rbg", "unsafe_rbg"]
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_every_jax_key_has_its_own_directions(impl: str) -> None:
-    """Keys by seed, split and fold_in: 15 different streams, the same ones whether traced or not."""
+    """Keys by seed, split and fold_in: 15 different keys, the same ones whether traced or not."""
     plain = [jax.random.key(k, impl=impl) for k in range(5)]
     # Of different keys, since JAX may give the same ones to `split` and `fold_in` of one.
     folded = [jax.random.fold_in(plain[4], k) for k in range(5)]
     keys = [*plain, *jax.random.split(plain[3], 5), *folded]
     like = jnp.zeros(1)
-    streams = [resolve_rng(key, like)[0] for key in keys]
-    words = [(int(s.high[0]), int(s.low[0])) for s in streams]
+    resolved = [resolve_rng(key, like)[0] for key in keys]
+    words = [(int(s.high[0]), int(s.low[0])) for s in resolved]
     assert len(set(words)) == 15
     traced = jax.jit(lambda key: resolve_rng(key, like)[0])
     assert [(int(s.high[0]), int(s.low[0])) for s in map(traced, keys)] == words

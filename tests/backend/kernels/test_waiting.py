@@ -1,4 +1,4 @@
-"""A word to people who wait for a compiler: after a second in all, once a process, unless they want quiet."""
+"""The message about waiting for a compiler: after a second in all, once a process, unless switched off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def afresh(monkeypatch):
 
 
 def test_short_waits_add_up(monkeypatch, capsys):
-    """Five waits of a third of the patience, none of them worth a word alone."""
+    """Five waits of a third of the patience, none of which prints a message alone."""
     monkeypatch.setattr(waiting, "_PATIENCE_S", 0.3)
     with waiting.say_if_slow("another thing"):
         pass

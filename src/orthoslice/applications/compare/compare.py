@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from orthoslice.applications.bounds import Bounds, wasserstein_bounds
+from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
+from orthoslice.applications.compare.moves import exact_move, shuffled_moves, takes_seconds
 from orthoslice.applications.compare.words import told, told_html
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation
-from orthoslice.applications.match.match import match, match_bytes
+from orthoslice.applications.match.match import match_bytes
 from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
-from orthoslice.backend.arrays import RNG, Table, resolve_rng
+from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
 from orthoslice.check.frames import column_names, is_frame
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_memory, check_p
@@ -24,10 +26,12 @@ from orthoslice.clouds.cloud import Cloud, numpy_clouds
 from orthoslice.directions.base import check_count
 from orthoslice.estimates.result import Estimate
 
-PARTS = ("sliced", "test", "bounds", "shuffled_move", "projected", "explanation")
+PARTS = ("sliced", "test", "bounds", "exact", "shuffled_moves", "projected", "explanation")
 """What a comparison is made of, in the order in which it is worked out."""
 
 DEFAULT_ROWS = 5_000
+
+DEFAULT_LEVEL = 0.05
 
 UNITS = "in units of the data"
 
@@ -40,7 +44,7 @@ _PIECE_ITEMS = 1 << 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What :func:`compare` found of two clouds; parts that could not be had are None.
+    """What :func:`compare` found of two clouds; parts that were not worked out are None.
 
     Attributes
     ----------
@@ -56,15 +60,23 @@ class Comparison:
         SW_p of all rows and PW_p of the sample, each an :class:`Estimate`.
     bounds
         Certain bounds on W_p of the sample.
+    exact
+        W_p of the sample itself, where it takes seconds: up to some 1,000 rows each, or one column. Of samples
+        of unequal size, or with weights, only if POT is installed (the extra ``exact``).
     test
         Whether it may be chance; None for clouds with weights.
     explanation
         Which features and directions differ.
-    shuffled_move
-        How far apart in W_p the clouds still are, about, once their rows were shuffled between them: two
-        samples of one law are not at distance 0. None for clouds with weights.
+    shuffled_moves, shuffled_move
+        How far apart in W_p the clouds still are each time that their rows were shuffled between them, exactly
+        where `exact` is known and else about, and the mean of that: two samples of one law are not at distance
+        0. None for clouds with weights.
     typical_gap
         The median distance of two rows of x, to compare distances with.
+    columns
+        How every column changed, by all rows and in its own units; empty where that was not asked for.
+    level
+        The p-value up to which words call something a difference.
     units
         What a length of 1 means, in words.
     seed
@@ -73,14 +85,14 @@ class Comparison:
 
     names: tuple[str, str]
     features: tuple[Hashable, ...]
-    x: Table
-    y: Table
-    x_weights: Table | None
-    y_weights: Table | None
-    sample_x: Table
-    sample_y: Table
-    sample_x_weights: Table | None
-    sample_y_weights: Table | None
+    x: HostArray
+    y: HostArray
+    x_weights: HostArray | None
+    y_weights: HostArray | None
+    sample_x: HostArray
+    sample_y: HostArray
+    sample_x_weights: HostArray | None
+    sample_y_weights: HostArray | None
     p: float
     units: str
     seed: int
@@ -90,9 +102,49 @@ class Comparison:
     sliced: Estimate | None = None
     projected: Estimate | None = None
     bounds: Bounds | None = None
-    shuffled_move: float | None = None
+    exact: float | None = None
+    shuffled_moves: HostArray | None = None
     test: TwoSampleResult | None = None
     explanation: Explanation | None = None
+    columns: tuple[ColumnChange, ...] = ()
+    level: float = DEFAULT_LEVEL
+
+    @property
+    def pvalue(self) -> float | None:
+        """How often chance alone makes two tables of one law as different; None for clouds with weights.
+
+        That of the test, if it has looked at columns too and at all rows. Where columns were tested besides, it
+        is twice the smaller of the two, which is right whatever depends on what.
+        """
+        if self.test is None:
+            return None
+        tested = [change.pvalue for change in self.columns if change.pvalue is not None]
+        if not tested or (_is_combined(self.test) and not self.is_sampled):
+            return self.test.pvalue
+        return min(1.0, 2 * min(self.test.pvalue, *tested))
+
+    @functools.cached_property
+    def is_equal(self) -> bool:
+        """Whether both clouds are known to hold the same rows, in any order."""
+        x, y = self.sample_x, self.sample_y
+        if self.is_sampled or x.shape != y.shape or self.x_weights is not None or self.y_weights is not None:
+            return False
+        # One column is sorted in a moment, and mostly enough to tell.
+        if not np.array_equal(np.sort(x[:, 0]), np.sort(y[:, 0])):
+            return False
+        return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
+
+    @property
+    def shuffled_move(self) -> float | None:
+        """The mean of `shuffled_moves`."""
+        return None if self.shuffled_moves is None else float(np.mean(self.shuffled_moves))
+
+    @property
+    def bracket(self) -> tuple[float, float] | None:
+        """Between which lengths W_p of the sample lies: twice the same where it is known exactly."""
+        if self.exact is not None:
+            return self.exact, self.exact
+        return None if self.bounds is None else (self.bounds.lower, self.bounds.upper)
 
     @property
     def is_sampled(self) -> bool:
@@ -107,7 +159,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PreparedComparison:
     """A comparison that is checked and ready to be worked out, part by part."""
 
     names: tuple[str, str]
@@ -126,6 +178,8 @@ class Plan:
     n_permutations: int = 999
     workers: int | None = None
     progress: bool = False
+    columns: tuple[ColumnChange, ...] = ()
+    level: float = DEFAULT_LEVEL
 
     @property
     def power(self) -> float:
@@ -139,6 +193,14 @@ class Plan:
     def finish(self, parts: dict[str, Any]) -> Comparison:
         """The comparison with the parts that were worked out."""
         a, b = self.sample
+        columns, test = self.columns, parts.get("test")
+        is_whole = a.n == self.x.n and b.n == self.y.n
+        permuted = getattr(test, "column_pvalues", None)
+        if columns and is_whole and permuted is not None:
+            columns = with_pvalues(columns, permuted)
+        if columns and parts.get("explanation") is not None:
+            told = in_own_units(parts["explanation"].features, self.features, columns, self.level)
+            parts = parts | {"explanation": replace(parts["explanation"], features=told)}
         options = ("p", "directions", "n_directions", "rtol", "n_permutations", "max_rows", "memory")
         return Comparison(
             names=self.names,
@@ -156,6 +218,8 @@ class Plan:
             seed=self.seed,
             typical_gap=_typical_gap(a, self.seed),
             options={name: getattr(self, name) for name in options},
+            columns=columns,
+            level=self.level,
             **parts,
         )
 
@@ -187,24 +251,27 @@ class Plan:
         x, y, weights = self._sampled
         if any(w is not None for w in weights.values()):
             return None
-        # A lower power gives outliers less weight, which makes the test more powerful.
-        p = 1.0 if self.p is None else self.p
-        return two_sample_test(x, y, p, n_permutations=self.n_permutations, **self._drawn)
+        return _run_test(x, y, self.p, n_permutations=self.n_permutations, **self._drawn)
 
-    def _shuffled_move(self) -> float | None:
-        x, y, weights = self._sampled
-        if any(w is not None for w in weights.values()):
+    def _exact(self) -> float | None:
+        return exact_move(*self.sample, self.power) if self._is_exact else None
+
+    @functools.cached_property
+    def _is_exact(self) -> bool:
+        return takes_seconds(*self.sample, self.memory)
+
+    def _shuffled_moves(self) -> HostArray | None:
+        a, b = self.sample
+        if a.weights is not None or b.weights is not None:
             return None
-        rows = np.random.default_rng(self.seed).permutation(np.concatenate([x, y]))
-        found = match(rows[: len(x)], rows[len(x) :], self.power, **self._common)
-        return float(float(found.cost(self.power)) ** (1 / self.power))
+        return shuffled_moves(a, b, self.power, self.seed, exact=self._is_exact, **self._common)
 
     def _explanation(self) -> Explanation:
         x, y, weights = self._sampled
         return explain(x, y, self.power, names=self.features, **weights, **self._common)
 
     @property
-    def _sampled(self) -> tuple[Table, Table, dict[str, Any]]:
+    def _sampled(self) -> tuple[HostArray, HostArray, dict[str, Any]]:
         a, b = self.sample
         return a.points, b.points, {"x_weights": a.weights, "y_weights": b.weights}
 
@@ -262,7 +329,7 @@ def compare(
     Returns
     -------
     Comparison
-        `sliced`, `projected`, `bounds`, `test`, `explanation`; printed, it is a short text.
+        `sliced`, `projected`, `bounds`, `exact`, `test`, `explanation`; printed, it is a short text.
 
     Examples
     --------
@@ -276,7 +343,7 @@ def compare(
     >>> bool(found.bounds.lower < 2.1 < found.bounds.upper * 1.1)
     True
     """
-    plan = plan_comparison(
+    prepared = prepare_comparison(
         x,
         y,
         p,
@@ -295,10 +362,10 @@ def compare(
         workers=workers,
         progress=progress,
     )
-    return plan.finish({part: plan.work_out(part) for part in PARTS})
+    return prepared.finish({part: prepared.work_out(part) for part in PARTS})
 
 
-def plan_comparison(
+def prepare_comparison(
     x: Any,
     y: Any,
     p: float | None = None,
@@ -311,7 +378,7 @@ def plan_comparison(
     rng: RNG = None,
     memory: int | str = "256MB",
     **options: Any,
-) -> Plan:
+) -> PreparedComparison:
     """Check what :func:`compare` was given, and choose the rows that the slower parts look at."""
     if p is not None:
         check_p(p)
@@ -328,7 +395,7 @@ def plan_comparison(
     room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
     most = max(2, min(check_count("max_rows", max_rows), room))
     draw = np.random.default_rng(seed)
-    return Plan(
+    return PreparedComparison(
         names=(str(names[0]), str(names[1])),
         features=labels,
         x=cloud_x,
@@ -340,6 +407,18 @@ def plan_comparison(
         memory=memory,
         **options,
     )
+
+
+def _run_test(x: HostArray, y: HostArray, p: float | None, **options: Any) -> TwoSampleResult:
+    """The test of a comparison, which nothing else chooses."""
+    if p is None:
+        return two_sample_test(x, y, method="auto", **options)
+    return two_sample_test(x, y, p, **options)
+
+
+def _is_combined(test: TwoSampleResult) -> bool:
+    """Whether the p-value of the test allows for having looked at every column too."""
+    return test.method == "auto"
 
 
 def _feature_names(features: Sequence[Hashable] | None, x: Any, y: Any) -> tuple[Hashable, ...] | None:

@@ -12,7 +12,7 @@ from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, sum_of
 from orthoslice.applications.two_sample.testing import TwoSampleResult
-from orthoslice.backend.arrays import Table, detach, is_traced, namespace, to_numpy
+from orthoslice.backend.arrays import HostArray, detach, is_traced, namespace, to_numpy
 from orthoslice.check.options import check_direction, check_level
 from orthoslice.clouds.cloud import Cloud, detached, single_clouds
 from orthoslice.directions.base import DenseDirections, projection_dtype
@@ -27,7 +27,7 @@ Role: TypeAlias = Literal["found", "against", "quiet"]
 
 _MOST_BINS, _FEWEST_BINS = 40, 8
 _MOST_QUANTILES = 99
-_MOST_LOOKS = 200
+_MOST_SHOWN = 200
 
 # Numbers whose relative difference is smaller than this are drawn as one.
 _SAME = 1e-6
@@ -36,8 +36,8 @@ _SAME = 1e-6
 class Bars(NamedTuple):
     """A histogram: `counts (bins,)` between `edges (bins + 1,)`."""
 
-    edges: Table
-    counts: Table
+    edges: HostArray
+    counts: HostArray
     label: str
     role: Role = "found"
 
@@ -47,9 +47,12 @@ class Rows(NamedTuple):
 
     first: int
     """The row of the first one."""
-    lengths: Table
+    lengths: HostArray
     ends: tuple[str, ...]
     role: Role = "found"
+    label: str = ""
+    lane: int | None = None
+    """The upper (0) or the lower (1) half of each row, where two bars share it."""
 
 
 class Span(NamedTuple):
@@ -65,8 +68,8 @@ class Span(NamedTuple):
 class Line(NamedTuple):
     """A curve through `xs` and `ys`."""
 
-    xs: Table
-    ys: Table
+    xs: HostArray
+    ys: HostArray
     label: str
     role: Role = "found"
 
@@ -74,8 +77,8 @@ class Line(NamedTuple):
 class Dots(NamedTuple):
     """Points at `xs` and `ys`."""
 
-    xs: Table
-    ys: Table
+    xs: HostArray
+    ys: HostArray
     label: str
     role: Role = "found"
 
@@ -83,9 +86,9 @@ class Dots(NamedTuple):
 class Band(NamedTuple):
     """The area between `low` and `high` over `xs`."""
 
-    xs: Table
-    low: Table
-    high: Table
+    xs: HostArray
+    low: HostArray
+    high: HostArray
     label: str
     role: Role = "found"
 
@@ -245,12 +248,13 @@ def picture_bounds(
 
 
 def picture_null(test: TwoSampleResult, *, unit: str = UNIT) -> Picture:
-    """The distances that permuted labels give, with the one that was observed."""
-    null, name = np.asarray(test.null_distribution, dtype=np.float64), f"{test.name}_{test.p:g}"
+    """The distances that permuted labels give, or their smallest p-values, with the one that was observed."""
+    null, name = np.asarray(test.null_distribution, dtype=np.float64), test.label
+    label = name if test.method == "auto" else f"{name} ({unit})"
     bars = _histogram(null, test.statistic, f"{test.n_permutations:,} random relabellings")
     return Picture(
         title="Could it be chance?",
-        x=Axis(f"{name} ({unit})", *_ends(bars.edges, test.statistic)),
+        x=Axis(label, *_ends(bars.edges, test.statistic)),
         y=Axis("number of relabellings", 0, _headroom(bars.counts)),
         marks=(bars, Rule(test.statistic, f"observed: {test.statistic:.4g} (p = {test.pvalue:.3g})")),
         told=f"Histogram of {name} for {test.n_permutations:,} random relabellings, from {null.min():.4g} to "
@@ -284,12 +288,12 @@ def picture_convergence(estimate: Estimate, *, level: float = 0.95, unit: str = 
     )
 
 
-def _running(estimate: Estimate, level: float) -> tuple[Table, Table, Table, Table]:
+def _running(estimate: Estimate, level: float) -> tuple[HostArray, HostArray, HostArray, HostArray]:
     """Directions used, the distance and its limits after the first units, `(looks,)` each."""
     scores, layout = _scores_of(estimate, estimate._scores), estimate._layout
     means = unit_means(detach(scores), layout)
     found = []
-    for units in _looks(layout):
+    for units in _shown_units(layout):
         part = layout.first(units)
         told = unit_statistics(means[:units, ...], part)._replace(jump=estimate._statistics.jump)
         told = with_variance(told, estimate._variance)
@@ -302,9 +306,9 @@ def _running(estimate: Estimate, level: float) -> tuple[Table, Table, Table, Tab
     return counts, values, lows, highs
 
 
-def _looks(layout: Layout) -> list[int]:
-    """Numbers of units after which to look: all, or evenly spread ones where there are many."""
-    spread = np.linspace(1, layout.n_units, min(layout.n_units, _MOST_LOOKS))
+def _shown_units(layout: Layout) -> list[int]:
+    """Numbers of units to show an estimate for: all up to `_MOST_SHOWN`, or as many spread evenly."""
+    spread = np.linspace(1, layout.n_units, min(layout.n_units, _MOST_SHOWN))
     return [int(units) for units in spread.round()]
 
 
@@ -323,20 +327,20 @@ def _scores_of(estimate: Estimate, scores: Any) -> Any:
     return scores
 
 
-def _levels(n: int) -> Table:
+def _levels(n: int) -> HostArray:
     """Levels at which quantiles are compared, none of them at the ends."""
     count = min(n, _MOST_QUANTILES)
-    levels: Table = (np.arange(count) + 0.5) / count
+    levels: HostArray = (np.arange(count) + 0.5) / count
     return levels
 
 
-def _quantiles(cloud: Cloud, theta: DenseDirections, levels: Table) -> Table:
+def _quantiles(cloud: Cloud, theta: DenseDirections, levels: HostArray) -> HostArray:
     """Quantiles of the projected points: for each level the first value whose cumulative mass exceeds it."""
     values = _floats(cloud.project(theta, slice(0, 1), widely=True))[0]
     if cloud.weights is None:
         places = np.floor(levels * cloud.n).astype(int)
         # Only the values at these places are needed: a partition is enough.
-        found: Table = np.partition(values, places)[places]
+        found: HostArray = np.partition(values, places)[places]
         return found
     order = np.argsort(values, kind="stable")
     mass = np.cumsum(_floats(cloud.weights)[order])
@@ -344,7 +348,7 @@ def _quantiles(cloud: Cloud, theta: DenseDirections, levels: Table) -> Table:
     return np.asarray(values[order][np.minimum(places, cloud.n - 1)])
 
 
-def _floats(array: Any) -> Table:
+def _floats(array: Any) -> HostArray:
     return np.asarray(to_numpy(detach(array)), dtype=np.float64)
 
 
@@ -352,7 +356,7 @@ def _distance_of(estimate: Estimate) -> float:
     return float(_floats(estimate.distance))
 
 
-def _histogram(values: Table, beside: float, label: str) -> Bars:
+def _histogram(values: HostArray, beside: float, label: str) -> Bars:
     """Counts in `_FEWEST_BINS` to `_MOST_BINS` bins, by the rule of Freedman and Diaconis."""
     low, high = float(values.min()), float(values.max())
     if high - low <= _SAME * max(abs(high), abs(beside)):
@@ -366,7 +370,7 @@ def _histogram(values: Table, beside: float, label: str) -> Bars:
     return Bars(edges, counts, label)
 
 
-def _ends(values: Table, *others: float) -> tuple[float, float]:
+def _ends(values: HostArray, *others: float) -> tuple[float, float]:
     """A range that holds all these numbers, with some room; not below 0 if no number is."""
     low, high = min(float(values.min()), *others, math.inf), max(float(values.max()), *others, -math.inf)
     size = max(abs(low), abs(high))
@@ -375,5 +379,5 @@ def _ends(values: Table, *others: float) -> tuple[float, float]:
     return (max(0.0, low - room) if low >= 0 else low - room), high + room
 
 
-def _headroom(counts: Table) -> float:
+def _headroom(counts: HostArray) -> float:
     return 1.08 * float(counts.max())

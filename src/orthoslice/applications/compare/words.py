@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from orthoslice.backend.markup import escaped, shown
 from orthoslice.estimates.result import Estimate
 
 if TYPE_CHECKING:
+    from orthoslice.applications.columns import ColumnChange
     from orthoslice.applications.compare.compare import Comparison
     from orthoslice.applications.explain.explanation import Feature
     from orthoslice.applications.two_sample.testing import TwoSampleResult
@@ -22,10 +24,17 @@ _MANY_ROWS = 2000
 # The most columns to name, and the least share of one: less is shown as 0%.
 _SHOWN_FEATURES, _LEAST_SHARE = 5, 0.005
 
+# Tables that are at most so many times as far apart as shuffled rows may seem not to differ.
+_HARDLY_MORE = 1.1
+
+# The most columns to name that changed.
+SHOWN_CHANGES = 10
+
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
 ABOUT_DISTANCE = "How far apart are they?"
 ABOUT_COLUMNS = "In which columns do they differ?"
+ABOUT_NOTES = "Good to know"
 
 SCALED = "pass `*osl.scaled([x, y])`"
 
@@ -43,13 +52,15 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     sections = [_tables(found)]
     if found.test is not None:
         sections.append(_chance(found, found.test))
-    if found.sliced is not None or found.bounds is not None:
+    if found.columns and not found.is_equal:
+        sections.append(tell_columns(found.columns, found.names, found.level))
+    if found.sliced is not None or found.bracket is not None:
         sections.append(_distance(found))
-    if found.explanation is not None:
+    if found.explanation is not None and not found.columns:
         sections.append(_features(found))
     notes = notes_of(found, scale_hint)
     if notes:
-        sections.append(Section("Good to know", "", notes))
+        sections.append(Section(ABOUT_NOTES, "", notes))
     # Names of tables and columns are whatever files say.
     return [Section(shown(q), shown(a), tuple(shown(line) for line in lines)) for q, a, lines in sections]
 
@@ -74,53 +85,150 @@ def told_html(found: Comparison) -> str:
 
 
 def _tables(found: Comparison) -> Section:
-    (a, b), dim = found.names, len(found.features)
-    columns = f"{dim} columns" if dim > 1 else f"1 column, {found.features[0]}"
-    return Section(f"{a} ({len(found.x):,} rows) and {b} ({len(found.y):,} rows), {columns}", "", ())
+    (a, b) = found.names
+    names = [change.name for change in found.columns] or found.features
+    columns = f"{len(names)} columns" if len(names) > 1 else f"1 column, {names[0]}"
+    lines = (f"Lengths are {found.units}.",) if found.columns else ()
+    return Section(f"{a} ({len(found.x):,} rows) and {b} ({len(found.y):,} rows), {columns}", "", lines)
 
 
 def _chance(found: Comparison, test: TwoSampleResult) -> Section:
-    p, many = test.pvalue, test.n_permutations
-    if p <= _SURE:
+    if found.is_equal:
+        return Section(ABOUT_CHANCE, "No: they are equal.", ("Both hold the same rows.",))
+    p, many = found.pvalue, test.n_permutations
+    assert p is not None
+    # Labels that are exchanged as a whole give samples of one size the same distance.
+    least = (2 if len(found.sample_x) == len(found.sample_y) else 1) / test.n_labellings
+    if least > _LIKELY:
+        answer = "It cannot be told."
+    elif p <= _SURE:
         answer = "Yes."
     elif p <= _LIKELY:
         answer = "Probably."
     else:
         answer = "It cannot be told." if p <= _OPEN else "No difference was found."
-    reached = round(p * (many + 1)) - 1
+    reached = round(test.pvalue * (many + 1)) - 1
     few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
+    rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
     lines = [
-        f"The rows were shuffled between the two tables {many:,} times: {few} of the shuffles put them as far "
-        f"apart as they are (p = {p:.2g})."
+        f"{rows} were shuffled between the two tables {many:,} times: {few} of the shuffles put them as far "
+        f"apart as they are (p = {test.pvalue:.2g})."
     ]
-    if p <= _LIKELY and min(len(found.sample_x), len(found.sample_y)) >= _MANY_ROWS:
+    tested = [change.pvalue for change in found.columns if change.pvalue is not None]
+    if tested and p != test.pvalue:
+        least = min(tested)
+        lines.append(
+            f"Column by column, all {len(found.x):,} and {len(found.y):,} rows were compared: the smallest p, "
+            f"adjusted for the number of columns, is {least:.2g}. Of the two looks together, p = {p:.2g}."
+        )
+    if p <= _LIKELY and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
-    if p > _LIKELY:
+    if least > _LIKELY:
+        lines.append(f"So few rows give no p-value below {least:.2g}, whatever they hold.")
+    elif p > _LIKELY and found.is_sampled:
+        lines.append(
+            f"That does not prove them equal: how columns go together was looked at in "
+            f"{_rows_looked_at(found)} only."
+        )
+    elif p > _LIKELY:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
     return Section(ABOUT_CHANCE, answer, tuple(lines))
+
+
+def _rows_looked_at(found: Comparison) -> str:
+    """How many rows of each table the slower parts look at."""
+    n, m = len(found.sample_x), len(found.sample_y)
+    return f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"
+
+
+def tell_columns(
+    columns: Sequence[ColumnChange], names: tuple[str, str], level: float, some: str = "all "
+) -> Section:
+    """The columns that changed, in their own units; `some` is said of the rows that they were compared by."""
+    changed = [c for c in columns if c.pvalue is not None and c.pvalue <= level]
+    told = changed if columns[0].pvalue is not None else columns
+    n, m = columns[0].rows
+    rows = f"by {some}{n:,} and {m:,} rows"
+    if not told:
+        return Section(ABOUT_COLUMNS, f"In none was a change found, {rows}.", ())
+    answer = f"In {len(changed):,} of {len(columns):,}, {rows}:" if changed else ""
+    most = told[:SHOWN_CHANGES]
+    width = max(len(shown(c.name)) for c in most)
+    lines = []
+    for change in most:
+        sure = "" if change.pvalue is None else f"{small_pvalue(change.pvalue)}  "
+        lines.append(f"{shown(change.name):{width}}  {sure}{change.in_words(*names)}")
+    if len(told) > len(most):
+        lines.append(f"and {len(told) - len(most):,} more")
+    left = len(columns) - len(told)
+    if left:
+        lines.append(f"No change was found in the {f'{left:,} others' if left > 1 else 'other one'}.")
+    if changed:
+        lines.append("(p is adjusted for the number of columns. Each was looked at alone.)")
+    return Section(ABOUT_COLUMNS, answer, tuple(lines))
+
+
+def small_pvalue(p: float) -> str:
+    """A p-value in eleven characters.
+
+    Examples
+    --------
+    >>> small_pvalue(0.0123), small_pvalue(0.0)
+    ('p = 0.01   ', 'p < 1e-99  ')
+    """
+    return f"p = {p:.1g}".ljust(11) if p >= 1e-99 else "p < 1e-99  "
 
 
 def _distance(found: Comparison) -> Section:
     a, b = found.names
     answer, lines = "", []
-    if found.bounds is not None:
-        low, high = number(found.bounds.lower), number(found.bounds.upper)
+    if (bracket := found.bracket) is not None:
+        low, high = number(bracket[0]), number(bracket[1])
         span = f"by {high}" if low == high else f"by {low} to {high}"
         answer = f"To become like {b}, the rows of {a} have to move {span} on average."
-        mean = {1.0: "the plain mean", 2.0: "the root of the mean square"}
-        mean_of = mean.get(found.p, f"the root of the mean of power {found.p:g}")
-        sure = "This is certain" if low == high else "Both ends are certain"
-        lines.append(
-            f"{sure}: less than {low} is impossible, and a way to do it with {high} was found "
-            f"(bounds on the Wasserstein distance W_{found.p:g}, {found.units}; the average is {mean_of})."
-        )
-    if found.shuffled_move is not None:
-        by_chance = number(found.shuffled_move)
-        lines.append(f"Had the rows been shuffled between the two tables, it would be about {by_chance}.")
+        if found.is_sampled:
+            n, m = len(found.sample_x), len(found.sample_y)
+            answer = (
+                f"To become like {m:,} rows of {b}, {n:,} rows of {a} have to move {span} on average; both "
+                "were chosen at random."
+            )
+        lines.append(_how_sure(found, low, high))
+    if found.shuffled_moves is not None:
+        lines.append(_by_chance(found))
     lines.append(f"Two rows of {a} picked at random are typically {number(found.typical_gap)} apart.")
     if found.sliced is not None:
         lines.append(_sliced(found))
     return Section(ABOUT_DISTANCE, answer, tuple(lines))
+
+
+def _how_sure(found: Comparison, low: str, high: str) -> str:
+    """What is known of how far rows have to move, and what that length is."""
+    mean = {1.0: "the plain mean", 2.0: "the root of the mean square"}
+    mean_of = mean.get(found.p, f"the root of the mean of power {found.p:g}")
+    limits = " about those rows, not about the files" if found.is_sampled else ""
+    what = f"the Wasserstein distance W_{found.p:g}, {found.units}; the average is {mean_of}"
+    if found.exact is not None:
+        return f"This is exact{limits} ({what})."
+    sure = "This is certain" if low == high else "Both ends are certain"
+    return (
+        f"{sure}{limits}: less than {low} is impossible, and a way to do it with {high} was found "
+        f"(bounds on {what})."
+    )
+
+
+def _by_chance(found: Comparison) -> str:
+    """How far apart shuffled rows are, and what that means beside the test."""
+    assert found.shuffled_moves is not None
+    assert found.shuffled_move is not None
+    low, high = float(found.shuffled_moves.min()), float(found.shuffled_moves.max())
+    told = (
+        f"Had the rows been shuffled between the two tables, it would be about {number(found.shuffled_move)} "
+        f"({number(low)} to {number(high)} in {len(found.shuffled_moves)} shuffles)."
+    )
+    is_sure = found.pvalue is not None and found.pvalue <= found.level
+    if is_sure and found.bracket is not None and found.bracket[1] <= _HARDLY_MORE * high:
+        told += " Rows lie apart by themselves here, which hides small changes, but not from the test."
+    return told
 
 
 def _sliced(found: Comparison) -> str:
@@ -189,11 +297,10 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     if found.explanation is not None:
         notes += [note.replace(SCALED, scale_hint) for note in found.explanation.notes]
     if found.is_sampled:
-        n, m = len(found.sample_x), len(found.sample_y)
-        rows = f"{n:,} rows of each table" if n == m else f"{n:,} and {m:,} rows"
-        alone = "All is" if found.sliced is None else "All rows count in the sliced distance. The rest is"
+        whole = ["the sliced distance"] * (found.sliced is not None) + ["columns"] * bool(found.columns)
+        alone = f"All rows count in {' and in '.join(whole)}. The rest is" if whole else "All is"
         certain = ", and so are the certain bounds" if found.bounds is not None else ""
-        notes.append(f"{alone} about {rows} chosen at random{certain}.")
+        notes.append(f"{alone} about {_rows_looked_at(found)} chosen at random{certain}.")
     if found.x_weights is not None or found.y_weights is not None:
         notes.append(
             "Whether it may be chance cannot be told of rows with weights: those of different weight cannot be "

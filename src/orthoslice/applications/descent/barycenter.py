@@ -11,7 +11,7 @@ import numpy as np
 
 from orthoslice.applications.descent.descent import (
     Descent,
-    Options,
+    DescentOptions,
     mean_point,
     mean_square,
     move,
@@ -129,7 +129,7 @@ def barycenter(
         start = Cloud(_start(many, shares, n, seed))
     else:
         start, many = _check_initial(initial, n_points, many)
-    options = Options(
+    options = DescentOptions(
         method, p, directions, n_directions, fresh, n_steps, rtol, callback, memory, workers, progress
     )
     return move("Barycenter", start, many, shares, seed, options)

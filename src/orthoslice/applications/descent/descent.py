@@ -90,7 +90,7 @@ class Descent:
         return f"{self.name} of {n} points in dim {dim}: value {self.value:.6g}; {how}; {repeat}"
 
 
-class Options(NamedTuple):
+class DescentOptions(NamedTuple):
     """What barycenters and flows take besides clouds, as the user gave it."""
 
     method: Any
@@ -107,7 +107,7 @@ class Options(NamedTuple):
 
 
 def move(
-    name: str, x: Cloud, clouds: Sequence[Cloud], weights: Sequence[float], seed: int, given: Options
+    name: str, x: Cloud, clouds: Sequence[Cloud], weights: Sequence[float], seed: int, given: DescentOptions
 ) -> Descent:
     """Move x down the weighted mean of its distances to clouds of its own library, device and type."""
     score = check_method(given.method)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.applications.descent.descent import Descent, Options, move
+from orthoslice.applications.descent.descent import Descent, DescentOptions, move
 from orthoslice.applications.descent.step_size import Callback
 from orthoslice.backend.arrays import RNG, is_traced, resolve_rng
 from orthoslice.check.names import answers_other_names
@@ -85,7 +85,7 @@ def flow(
         raise TypeError("`flow` needs values and cannot be traced (jit, grad or vmap). Call it outside.")
     _, seed = resolve_rng(rng, np.zeros(1))
     assert seed is not None
-    options = Options(
+    options = DescentOptions(
         method, p, directions, n_directions, fresh, n_steps, rtol, callback, memory, workers, progress
     )
     return move("Flow", cloud_x, [cloud_y], [1.0], seed, options)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import STEPS, Array, Stream, device, library, namespace, to_numpy
+from orthoslice.backend.arrays import STEPS, Array, Key, device, library, namespace, to_numpy
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Sliced
@@ -63,14 +63,14 @@ class Objective:
         """Whether no step can raise it."""
         return self.is_sliced and not self.fresh
 
-    def look(self, x: Cloud, step: int) -> tuple[Array, Array]:
+    def evaluate(self, x: Cloud, step: int) -> tuple[Array, Array]:
         """The objective at x, and where a full step goes."""
         xp = namespace(x.points)
-        stream = self._stream(step, x.points)
+        key = self._key(step, x.points)
         value = gradient = 0.0
         for cloud, weight in zip(self.clouds, self.weights, strict=True):
             if weight > 0:
-                part, slope = value_and_gradient(self.request, x, cloud, stream)
+                part, slope = value_and_gradient(self.request, x, cloud, key)
                 value, gradient = value + weight * part, gradient + weight * slope
         pull = gradient * (x.n / 2) if x.weights is None else _over_weights(gradient, x.weights) / 2
         inverse = self._inverse(step)
@@ -78,9 +78,9 @@ class Objective:
             return value, x.points - pull @ xp.asarray(inverse, dtype=x.dtype, device=device(x.points))
         return value, x.points - inverse * pull
 
-    def _stream(self, step: int, like: Array) -> Stream:
-        stream = Stream.from_seed(self.seed, like)
-        return stream.fold(step, STEPS) if self.fresh else stream
+    def _key(self, step: int, like: Array) -> Key:
+        key = Key.from_seed(self.seed, like)
+        return key.fold(step, STEPS) if self.fresh else key
 
     def _inverse(self, step: int) -> np.ndarray[Any, Any] | float:
         """The inverse of A, or the identity over A's largest eigenvalue, which is no larger."""
@@ -114,11 +114,11 @@ class Objective:
         if isinstance(sampler, Given):
             theta = to_numpy(sampler.theta).astype(np.float64)
             return theta.T @ theta / len(theta)
-        stream = self._stream(step, np.zeros(1))
+        key = self._key(step, np.zeros(1))
         total, first = np.zeros((dim, dim)), 0
         for count, rows in layout.runs:
             index = np.arange(first, first + count, dtype=np.int32)
-            drawn = sampler.blocks(stream, index, rows, dim, np.dtype(np.float64))
+            drawn = sampler.blocks(key, index, rows, dim, np.dtype(np.float64))
             theta = drawn.project(np.eye(dim), slice(0, count * rows))
             weights = sampler.weights(rows, dim)
             total += theta.T @ (theta if weights is None else np.tile(weights, count)[:, None] * theta)
@@ -134,7 +134,7 @@ def _over_weights(gradient: Array, weights: Array) -> Array:
     return xp.where(heavy, gradient / xp.where(heavy, weights, xp.ones_like(weights)), xp.zeros_like(gradient))
 
 
-class Run(NamedTuple):
+class Descended(NamedTuple):
     """The outcome of :func:`descend`."""
 
     points: Array
@@ -153,7 +153,7 @@ def descend(
     rtol: float,
     callback: Callback | None,
     advance: Callable[[int], None],
-) -> Run:
+) -> Descended:
     """Move x down the objective until it has settled and points are within `rtol` spreads of their places.
 
     Steps have momentum (Nesterov's) until the objective has settled. For SW on fixed directions, a step that
@@ -170,7 +170,7 @@ def descend(
     while len(movement) < n_steps and not converged:
         share = in_a_row / (in_a_row + 3) if has_momentum and not averaged else 0.0
         ahead = points + min(share, _MOMENTUM) * (points - before) if share else points
-        value, move, target = _look(objective, Cloud(ahead, x.weights), len(movement), spread)
+        value, move, target = _evaluate(objective, Cloud(ahead, x.weights), len(movement), spread)
         if objective.never_rises and history and value > history[-1]:
             converged = in_a_row == 0  # then it rose by rounding
             in_a_row, before = 0, points
@@ -193,16 +193,16 @@ def descend(
         stop = None if callback is None else callback(len(movement), points, value)
         if isinstance(stop, bool | np.bool_) and stop:
             break
-    last, _, _ = _look(objective, Cloud(points, x.weights), len(movement), spread)
+    last, _, _ = _evaluate(objective, Cloud(points, x.weights), len(movement), spread)
     history.append(last)
     # While steps are averaged points hardly move and directions are independent: average the values too.
     value = math.fsum(history[-1 - averaged :]) / (1 + averaged)
-    return Run(points, value, history, movement, error, converged)
+    return Descended(points, value, history, movement, error, converged)
 
 
-def _look(objective: Objective, x: Cloud, step: int, spread: float) -> tuple[float, float, Array]:
+def _evaluate(objective: Objective, x: Cloud, step: int, spread: float) -> tuple[float, float, Array]:
     """The objective at x, how far a full step would move points, in spreads, and where to."""
-    value, target = objective.look(x, step)
+    value, target = objective.evaluate(x, step)
     xp = namespace(target)
     moved = target - x.points
     # Both numbers in one transfer: the host waits once a step.

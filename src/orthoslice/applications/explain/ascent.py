@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, Stream, Table, normals
+from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, HostArray, Key, normals
 from orthoslice.clouds.ready import ReadyCloud, with_masses
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
@@ -35,14 +35,14 @@ _AVERAGED = 1 << 18
 class Found(NamedTuple):
     """A unit direction and W_p^p of the clouds along it."""
 
-    theta: Table
+    theta: HostArray
     score: float
 
 
-def line_scores(x: ReadyCloud, y: ReadyCloud, p: float, px: Table, py: Table) -> Table:
+def line_scores(x: ReadyCloud, y: ReadyCloud, p: float, px: HostArray, py: HostArray) -> HostArray:
     """W_p^p of clouds on lines, `(slices,)`, from projections `(slices, n)` that may be overwritten."""
     if x.weights is None and y.weights is None:
-        scores: Table = sorted_scores(px, py, p)
+        scores: HostArray = sorted_scores(px, py, p)
     else:
         scores, *_ = weighted_slopes(px, py, x, y, p, 1.0, False, NO_GRADIENTS)
     return scores
@@ -56,13 +56,13 @@ class Landscape(NamedTuple):
     p: float
     memory: int
 
-    def scores(self, theta: Table) -> Table:
+    def scores(self, theta: HostArray) -> HostArray:
         """W_p^p along unit rows `theta (slices, dim)`, as many at a time as the memory holds."""
         step = max(1, self.memory // (2 * coupling_bytes(self.x, self.y)))
         parts = [theta[first : first + step] for first in range(0, len(theta), step)]
         return np.concatenate([line_scores(self.x, self.y, self.p, *self._project(part)) for part in parts])
 
-    def slope(self, theta: Table) -> Table:
+    def slope(self, theta: HostArray) -> HostArray:
         """The gradient of W_p^p by the direction `theta (dim,)`, with the coupling held fixed."""
         px, py = self._project(theta[None])
         if self.x.weights is None and self.y.weights is None:
@@ -72,15 +72,15 @@ class Landscape(NamedTuple):
                 px, py, self.x, self.y, self.p, 1.0, False, (True, True, False, False)
             )
         parts = [s[0].astype(c.dtype, copy=False) @ c.points for s, c in zip(slopes, self[:2], strict=True)]
-        total: Table = np.asarray(parts[0] + parts[1], dtype=np.float64)
+        total: HostArray = np.asarray(parts[0] + parts[1], dtype=np.float64)
         return total
 
-    def _project(self, theta: Table) -> tuple[Table, Table]:
+    def _project(self, theta: HostArray) -> tuple[HostArray, HostArray]:
         px, py = (c.project(DenseDirections(theta), slice(None), widely=True) for c in (self.x, self.y))
         return px, py
 
 
-def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, stream: Stream) -> list[Found]:
+def most_different(land: Landscape, drawn: HostArray, on_axes: HostArray, count: int, key: Key) -> list[Found]:
     """Mutually orthogonal directions, `count` of them or `dim`, each with the largest W_p^p that was found.
 
     Searches start from the best of `drawn` directions, the axes with the largest scores `on_axes (dim,)` and
@@ -88,7 +88,7 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
     all points a direction scores at least as much as its best start, and the first one as the best axis.
     """
     x, y = land.x, land.y
-    few = Landscape(*with_masses(*(_some_of(c, stream, k) for k, c in enumerate((x, y)))), land.p, land.memory)
+    few = Landscape(*with_masses(*(_some_of(c, key, k) for k, c in enumerate((x, y)))), land.p, land.memory)
     means = [_mean(c) for c in (x, y)]
     best_axes = np.argsort(-on_axes, kind="stable")[:_AXES]
     axes = (best_axes[:, None] == np.arange(x.dim)).astype(np.float64)
@@ -104,7 +104,7 @@ def most_different(land: Landscape, drawn: Table, on_axes: Table, count: int, st
     return found
 
 
-def _mean(cloud: ReadyCloud) -> Table:
+def _mean(cloud: ReadyCloud) -> HostArray:
     """The weighted mean of a cloud, a few rows at a time to save memory."""
     if cloud.weights is None:
         return np.asarray(np.mean(cloud.points, axis=0))
@@ -113,7 +113,7 @@ def _mean(cloud: ReadyCloud) -> Table:
     return np.asarray(sum(cloud.weights[part] @ cloud.points[part] for part in parts) / cloud.weights.sum())
 
 
-def climb(land: Landscape, start: Table, basis: Table, most_steps: int) -> Found:
+def climb(land: Landscape, start: HostArray, basis: HostArray, most_steps: int) -> Found:
     """A direction that is at least as good as the start, and orthogonal to the rows of the basis.
 
     A step goes from theta to `(1 - s) theta + s gradient`, normalised, for the first s = 1, 1/2, 1/4, ... that
@@ -133,10 +133,10 @@ def climb(land: Landscape, start: Table, basis: Table, most_steps: int) -> Found
     return best
 
 
-def _better(land: Landscape, best: Found, towards: Table, basis: Table) -> Found | None:
+def _better(land: Landscape, best: Found, towards: HostArray, basis: HostArray) -> Found | None:
     step = 1.0
     while step >= _SHORTEST_STEP:
-        # Halfway to the opposite direction nothing is left.
+        # Halfway to the opposite direction the sum is 0, and `_freed` drops it.
         for theta in _freed(((1 - step) * best.theta + step * towards)[None], basis):
             score = float(land.scores(theta[None])[0])
             if score > best.score:
@@ -145,7 +145,7 @@ def _better(land: Landscape, best: Found, towards: Table, basis: Table) -> Found
     return None
 
 
-def _freed(rows: Table, basis: Table) -> Table:
+def _freed(rows: HostArray, basis: HostArray) -> HostArray:
     """The rows made orthogonal to an orthonormal basis, and of unit length; rows in its span are dropped."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows = rows[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0]
@@ -157,13 +157,13 @@ def _freed(rows: Table, basis: Table) -> Table:
     return rows
 
 
-def _some_of(cloud: ReadyCloud, stream: Stream, which: int) -> ReadyCloud:
+def _some_of(cloud: ReadyCloud, key: Key, which: int) -> ReadyCloud:
     """The cloud, or `_SEARCHED` random points of positive weight if it has more points."""
     if cloud.n <= _SEARCHED:
         return cloud
-    keys = normals(stream.fold(which, SAMPLES), cloud.n, 1, np.dtype(np.float64)).reshape(-1)
+    ranks = normals(key.fold(which, SAMPLES), cloud.n, 1, np.dtype(np.float64)).reshape(-1)
     if cloud.weights is not None:
-        keys = np.where(cloud.weights > 0, keys, np.inf)
-    chosen = np.sort(np.argsort(keys)[:_SEARCHED])
+        ranks = np.where(cloud.weights > 0, ranks, np.inf)
+    chosen = np.sort(np.argsort(ranks)[:_SEARCHED])
     weights = None if cloud.weights is None else cloud.weights[chosen] / cloud.weights[chosen].sum()
     return ReadyCloud(cloud.points[chosen], weights)

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.applications.columns import adjust, kolmogorov_pvalue
 from orthoslice.applications.explain.ascent import Found, Landscape, line_scores, most_different
 from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, Feature, MovedPoint
-from orthoslice.backend.arrays import RNG, Stream, Table, resolve_rng
+from orthoslice.backend.arrays import RNG, HostArray, Key, resolve_rng
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.threads import default_workers, ordered_map
 from orthoslice.check.frames import column_names, is_frame, listed, repeated
 from orthoslice.check.names import answers_other_names
-from orthoslice.check.options import check_memory, check_p
+from orthoslice.check.options import check_level, check_memory, check_p
 from orthoslice.clouds.cloud import numpy_clouds
 from orthoslice.clouds.conditioning import centred, rescaled, unit_scale
 from orthoslice.clouds.ready import ReadyCloud, as_given, with_masses
@@ -35,9 +36,13 @@ from orthoslice.estimates.underflow import check_underflow, have_other_points
 # _DOMINANT_RATIO times the median over the others.
 _DOMINANT_SHARE, _DOMINANT_RATIO = 0.5, 10.0
 
-# A feature is "about the same" if W_2 is at most _NOTABLE standard deviations, or W_2^2 at most _BY_CHANCE
-# times the variance of the difference of means: two samples of one normal law are about that far apart.
+# With weights there are no p-values: a feature is "about the same" if W_2 is at most _NOTABLE standard
+# deviations, or W_2^2 at most _BY_CHANCE times the variance of the difference of means, as for samples of one
+# normal law.
 _NOTABLE, _BY_CHANCE = 0.02, 4.0
+
+# The most values of a cloud at which distribution functions are compared.
+_MOST_EDGES = 4096
 
 # The text leaves out parts of a change (mean, spread, shape) below this share of W_2^2.
 _TOLD_SHARE = 0.2
@@ -55,6 +60,7 @@ def explain(
     n_found: int = 3,
     n_points: int = 10,
     n_directions: int = 128,
+    level: float = 0.05,
     rng: RNG = None,
     memory: int | str = "256MB",
     workers: int | None = None,
@@ -79,6 +85,9 @@ def explain(
         How many points of x to name.
     n_directions
         How many directions are drawn: to begin searches with, and to see how far points move.
+    level
+        The adjusted p-value up to which a feature is told to have changed: of samples of one law, any feature
+        is with at most this probability.
     rng, workers
         As in :func:`sliced_wasserstein`.
     memory
@@ -94,7 +103,8 @@ def explain(
     -----
     *Features.* The score is W_p^p of a feature alone, by sorting, without error. What changes is told by the
     parts of W_2^2 on a line: the squared difference of means, that of standard deviations, and the rest, which
-    is shape.
+    is shape. It is told only where the feature changed by the test of Kolmogorov and Smirnov, adjusted for the
+    number of features: the scores of samples of one law are not 0 either.
 
     *Directions* are found by ascent from the best of those drawn, the axes and the difference of the means:
     local maxima, never worse than where the search began. Searches go over up to 4,096 points of each cloud,
@@ -118,6 +128,7 @@ def explain(
     True
     """
     p = check_p(p)
+    check_level(level)
     labels, rows = _feature_names(names, x, y), _row_labels(x)
     cloud_x, cloud_y = numpy_clouds("explain", x, y, x_weights, y_weights)
     if labels is None:
@@ -128,22 +139,22 @@ def explain(
     sampler, layout = plan_layout(
         Orthogonal(), check_count("n_directions", n_directions), cloud_x.dim, Sliced(), p, adaptive=False
     )
-    stream, seed = resolve_rng(rng, np.zeros(1))
+    key, seed = resolve_rng(rng, np.zeros(1))
     room = check_memory(memory)
     many = default_workers() if workers is None else check_count("workers", workers)
     cloud_x, cloud_y, scale = unit_scale(cloud_x, cloud_y, p)
-    job = Job(*with_masses(as_given(cloud_x), as_given(cloud_y)), p, room, many)
+    job = ExplainJob(*with_masses(as_given(cloud_x), as_given(cloud_y)), p, room, many)
     told = _compare_features(job)
     check_underflow(p, cloud_x.dtype, told.scores, lambda: have_other_points(cloud_x, cloud_y))
-    job = Job(*centred(job.x, job.y), p, room, many)
-    theta, scores, costs = _move_points(job, sampler, layout, stream)
+    job = ExplainJob(*centred(job.x, job.y), p, room, many)
+    theta, scores, costs = _move_points(job, sampler, layout, key)
     sizes = cloud_x.n, cloud_y.n
-    found = most_different(Landscape(job.x, job.y, p, room), theta, told.scores, n_found, stream)
+    found = most_different(Landscape(job.x, job.y, p, room), theta, told.scores, n_found, key)
     moves = scale * (costs / mean_power(cloud_x.dim, p)) ** (1 / p)
     far = [int(k) for k in np.argsort(-moves, kind="stable")[:n_points] if moves[k] > 0]
     return Explanation(
         p=p,
-        features=_name_features(labels, told, scale, p, sizes),
+        features=_name_features(labels, told, scale, p, sizes, level),
         directions=tuple(_name_direction(labels, f, scale, p) for f in sorted(found, key=_by_score)),
         points=tuple(MovedPoint(k if rows is None else rows[k], float(moves[k])) for k in far),
         notes=_notes(labels, told, sizes),
@@ -155,7 +166,7 @@ def explain(
     )
 
 
-class Job(NamedTuple):
+class ExplainJob(NamedTuple):
     """What the workers need: the clouds, the power, memory and the number of threads."""
 
     x: ReadyCloud
@@ -174,13 +185,15 @@ class Job(NamedTuple):
 class Compared(NamedTuple):
     """Scores, means and standard deviations of all features, `(dim,)` each."""
 
-    scores: Table
-    squared: Table
+    scores: HostArray
+    squared: HostArray
     """W_2^2, which is the sum of a part for the means, one for the spreads and one for the shape."""
-    x_mean: Table
-    y_mean: Table
-    x_spread: Table
-    y_spread: Table
+    x_mean: HostArray
+    y_mean: HostArray
+    x_spread: HostArray
+    y_spread: HostArray
+    gaps: HostArray
+    """The largest differences of the distribution functions; NaN with weights."""
 
 
 def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
@@ -202,7 +215,7 @@ def _row_labels(x: Any) -> Any:
     return labels if hasattr(labels, "equals") else None
 
 
-def _compare_features(job: Job) -> Compared:
+def _compare_features(job: ExplainJob) -> Compared:
     """Every feature alone, a few columns at a time."""
     dim = job.x.dim
     workers, step = job.shared(dim)
@@ -210,22 +223,46 @@ def _compare_features(job: Job) -> Compared:
     return Compared(*(np.concatenate(part) for part in zip(*ordered_map(work, workers), strict=True)))
 
 
-def _compare_columns(job: Job, columns: slice) -> Compared:
+def _compare_columns(job: ExplainJob, columns: slice) -> Compared:
     x, y, p = job.x, job.y, job.p
-    rows = [np.ascontiguousarray(c.points[:, columns].T, dtype=np.float64) for c in (x, y)]
-    means, spreads = [], []
+    # Copies, which are sorted: of a table by columns the transpose is a view of what the user passed.
+    rows = [np.array(c.points[:, columns].T, dtype=np.float64, order="C") for c in (x, y)]
+    means: list[HostArray] = []
+    spreads: list[HostArray] = []
     for cloud, table in zip((x, y), rows, strict=True):
         mean = np.average(table, axis=1, weights=cloud.weights)
         means.append(mean)
         spreads.append(np.sqrt(np.average((table - mean[:, None]) ** 2, axis=1, weights=cloud.weights)))
+    gaps = np.full(len(rows[0]), np.nan)
+    if x.weights is None and y.weights is None:
+        for table in rows:
+            table.sort(axis=1)
+        gaps = _largest_gaps(*rows)
     squared = line_scores(x, y, 2.0, *(table.copy() for table in rows))
-    return Compared(squared if p == 2 else line_scores(x, y, p, *rows), squared, *means, *spreads)
+    scores = squared if p == 2 else line_scores(x, y, p, *rows)
+    return Compared(scores, squared, means[0], means[1], spreads[0], spreads[1], gaps)
 
 
-def _move_points(job: Job, sampler: Sampler, layout: Layout, stream: Stream) -> tuple[Table, Table, Table]:
+def _largest_gaps(x: HostArray, y: HostArray) -> HostArray:
+    """The largest difference of the distribution functions of sorted rows `(columns, n)` and `(columns, m)`.
+
+    They are compared at up to _MOST_EDGES values of each, and at all values of smaller clouds.
+    """
+    n, m = x.shape[1], y.shape[1]
+    some = [table[:, :: max(1, table.shape[1] // _MOST_EDGES)] for table in (x, y)]
+    found = np.empty(len(x))
+    for k, edges in enumerate(np.concatenate(some, axis=1)):
+        below = [np.searchsorted(table[k], edges, side="right") for table in (x, y)]
+        found[k] = np.abs(below[0] / n - below[1] / m).max()
+    return found
+
+
+def _move_points(
+    job: ExplainJob, sampler: Sampler, layout: Layout, key: Key
+) -> tuple[HostArray, HostArray, HostArray]:
     """Directions `(slices, dim)`, their scores `(slices,)`, and of each point of x its mean |move|^p `(n,)`."""
     workers, step = job.shared(layout.n_directions)
-    pieces = sweep_directions(sampler, layout, stream, job.x.dim, np.dtype(np.float64), step)
+    pieces = sweep_directions(sampler, layout, key, job.x.dim, np.dtype(np.float64), step)
     theta, scores, costs = [], [], np.zeros(job.x.n)
     work = (functools.partial(_move_along, job, piece) for piece in pieces)
     for rows, found, total in ordered_map(work, workers):
@@ -237,7 +274,7 @@ def _move_points(job: Job, sampler: Sampler, layout: Layout, stream: Stream) -> 
     return np.concatenate(theta), np.concatenate(scores), costs / there / layout.n_directions
 
 
-def _move_along(job: Job, piece: Piece) -> tuple[Table, Table, Table]:
+def _move_along(job: ExplainJob, piece: Piece) -> tuple[HostArray, HostArray, HostArray]:
     """Rows of the directions, their scores, and what the pairs of each point of x cost along all of them."""
     assert isinstance(piece.directions, DenseDirections)
     px, py = (c.project(piece.directions, piece.rows, widely=True) for c in (job.x, job.y))
@@ -248,27 +285,39 @@ def _move_along(job: Job, piece: Piece) -> tuple[Table, Table, Table]:
 
 
 def _name_features(
-    names: list[Hashable], told: Compared, scale: float, p: float, sizes: tuple[int, int]
+    names: list[Hashable], told: Compared, scale: float, p: float, sizes: tuple[int, int], level: float
 ) -> tuple[Feature, ...]:
     total = math.fsum(told.scores)
     scores = rescaled(told.scores, scale, p)
+    pvalues: list[float | None] = [None] * len(names)
+    if not np.isnan(told.gaps).any():
+        pvalues = [*adjust(kolmogorov_pvalue(told.gaps, *sizes).tolist())]
     features = []
     for k in np.argsort(-told.scores, kind="stable"):
         means = float(scale * told.x_mean[k]), float(scale * told.y_mean[k])
         spreads = float(scale * told.x_spread[k]), float(scale * told.y_spread[k])
         share = float(told.scores[k] / total) if total > 0 else 0.0
-        change = _change(means, spreads, scale * math.sqrt(told.squared[k]), sizes)
-        features.append(Feature(names[k], float(scores[k]), share, *means, *spreads, change))
+        change = "no change found"
+        if pvalues[k] is None or pvalues[k] <= level:
+            change = _change(means, spreads, scale * math.sqrt(told.squared[k]), sizes, pvalues[k] is None)
+        features.append(Feature(names[k], float(scores[k]), share, *means, *spreads, change, pvalues[k]))
     return tuple(features)
 
 
 def _change(
-    means: tuple[float, float], spreads: tuple[float, float], distance: float, sizes: tuple[int, int]
+    means: tuple[float, float],
+    spreads: tuple[float, float],
+    distance: float,
+    sizes: tuple[int, int],
+    is_open: bool,
 ) -> str:
-    """What changes from x to y, the parts that matter, the largest first; `distance` is W_2."""
+    """What changes from x to y, the parts that matter, the largest first; `distance` is W_2.
+
+    Where it is open whether anything does, small differences are none.
+    """
     (x_mean, y_mean), (x_spread, y_spread) = means, spreads
     spread = math.hypot(x_spread, y_spread) / math.sqrt(2)
-    if distance <= spread * max(_NOTABLE, math.sqrt(_BY_CHANCE * (1 / sizes[0] + 1 / sizes[1]))):
+    if is_open and distance <= spread * max(_NOTABLE, math.sqrt(_BY_CHANCE * (1 / sizes[0] + 1 / sizes[1]))):
         return "about the same"
     moved, widened = y_mean - x_mean, y_spread - x_spread
     by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import card, shown
 
 # How many of each are shown.
@@ -20,14 +20,17 @@ class Feature(NamedTuple):
     score: float
     """W_p^p of its values, exact."""
     share: float
-    """Its part of the sum of all features' scores; 0 where nothing differs."""
+    """The score of this feature as a share of the sum over all features; 0 where nothing differs."""
     x_mean: float
     y_mean: float
     x_spread: float
     """The standard deviation of its values in x."""
     y_spread: float
     change: str
-    """What changes from x to y, in words."""
+    """What changes from x to y, in words, where the p-value says that something does."""
+    pvalue: float | None = None
+    """How often a feature of one law differs as much: of Kolmogorov and Smirnov, adjusted for the number of
+    features (Holm). None for clouds with weights."""
 
 
 class DifferentDirection(NamedTuple):
@@ -37,7 +40,7 @@ class DifferentDirection(NamedTuple):
     """The weight of every feature, the largest first; their squares sum to 1."""
     distance: float
     """W_p of the clouds along it, in units of the data."""
-    theta: Table
+    theta: HostArray
     """The weights in the order of the features, `(dim,)`."""
 
 
@@ -100,7 +103,7 @@ class Explanation:
         try:
             import pandas as pd
         except ImportError as error:
-            raise ImportError("`to_frame` makes a pandas frame: pip install 'orthoslice[data]'.") from error
+            raise ImportError("`to_frame` makes a pandas frame: pip install pandas.") from error
         return pd.DataFrame(self.features, columns=list(Feature._fields))
 
     def __repr__(self) -> str:

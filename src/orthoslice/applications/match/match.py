@@ -15,6 +15,7 @@ from orthoslice.applications.match.regroup import (
     MassPairs,
     Match,
     halve,
+    integer_masses,
     inverse,
     largest_group,
     levels_for,
@@ -24,14 +25,13 @@ from orthoslice.applications.match.regroup import (
     parts_of_pairs,
     recouple,
     rematch,
-    whole_masses,
 )
 from orthoslice.backend.arrays import (
     NO_GRADIENTS,
     RNG,
     TREES,
     Array,
-    Stream,
+    Key,
     detach,
     device,
     full_precision,
@@ -200,13 +200,13 @@ def match(
     ]
     if on_host and theta is not None:
         sampler = Given(theta=to_numpy(theta))
-    stream, _ = resolve_rng(rng, plain[0])
+    key, _ = resolve_rng(rng, plain[0])
     steps = _MOST_SWEEPS if n_sweeps is None else n_sweeps
     with (
         full_precision(like),
         progress_bar("steps", count + _n_trees(cloud_x.dim) + steps, progress) as advance,
     ):
-        search = _Search(p, sampler, count, n_sweeps, stream, room, workers, advance)
+        search = _Search(p, sampler, count, n_sweeps, key, room, workers, advance)
         ix, iy, mass = search.run(Cloud(plain[0], plain[2]), Cloud(plain[1], plain[3]))
     xp, place = namespace(like), device(like)
     if on_host:
@@ -250,7 +250,7 @@ class _Search:
     sampler: Sampler
     n_directions: int
     n_sweeps: int | None
-    stream: Stream
+    key: Key
     memory: int
     workers: int
     advance: Callable[[int], None]
@@ -270,7 +270,7 @@ class _Search:
             return MassPairs(ix, iy, mass)
         pairs = self._cheapest(x, y)
         if isinstance(pairs.mass, np.ndarray):
-            pairs = self._improve_pairs(whole_masses(pairs), x, y)
+            pairs = self._improve_pairs(integer_masses(pairs), x, y)
             pairs = pairs._replace(mass=pairs.mass / MASS_UNITS)
         return MassPairs(xp.take(x.order, pairs.ix), xp.take(y.order, pairs.iy), pairs.mass)
 
@@ -319,7 +319,7 @@ class _Search:
     def _pieces(self, x: ReadyCloud, y: ReadyCloud, chunk: int) -> Iterator[Callable[[], Pairs]]:
         layout = Layout(check_sampler(self.sampler, self.n_directions, x.dim))
         dtype = projection_dtype(x.points)
-        for piece in sweep_directions(self.sampler, layout, self.stream, x.dim, dtype, chunk):
+        for piece in sweep_directions(self.sampler, layout, self.key, x.dim, dtype, chunk):
             yield functools.partial(_sliced, x, y, piece)
         for tree in range(_n_trees(x.dim)):
             yield functools.partial(self._tree, x, y, tree)
@@ -338,7 +338,7 @@ class _Search:
         drawn = draw_blocks(
             Blocks(
                 sampler=Orthogonal(),
-                stream=self.stream,
+                key=self.key,
                 first=tree * blocks,
                 n_blocks=blocks,
                 rows=rows,

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
     Operation,
+    PlainWork,
     concat_rows,
     constant,
     device,
@@ -130,7 +131,7 @@ def _halve_refusal(keys: Array, masses: Array | None) -> str | None:
     return "it takes places of equal mass" if masses is not None else rows_refusal(keys)
 
 
-@halve.implementation("numba", _halve_refusal)
+@halve.implementation("numba", _halve_refusal, plain_work=lambda keys, _: PlainWork.of(keys, times=6))
 def _halve_numba(keys: Array, masses: Array | None) -> Array:
     from orthoslice.backend.kernels.numba.matching import halve_places
 
@@ -169,7 +170,11 @@ Their union falls into cycles that go from x to y by one and back by the other. 
 """
 
 
-@merge_matches.implementation("numba", lambda match, other, x, y, p: rows_refusal(x.points, y.points))
+@merge_matches.implementation(
+    "numba",
+    lambda match, other, x, y, p: rows_refusal(x.points, y.points),
+    plain_work=lambda match, other, x, y, p: PlainWork.of(x.points, times=1 + 20 / x.dim),
+)
 def _merge_matches_numba(match: Match, other: Array, x: Cloud, y: Cloud, p: float) -> Match:
     from orthoslice.backend.kernels.numba.matching import merge_cycles
 
@@ -212,7 +217,12 @@ def _rematch_refusal(
     return rows_refusal(x.points, y.points)
 
 
-@rematch.implementation("numba", _rematch_refusal)
+def _rematch_work(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, *_: Any) -> PlainWork:
+    # All pairs of a group are priced, by as many coordinates as they have, and an assignment is solved.
+    return PlainWork.of(x.points, times=x.n / (1 << levels))
+
+
+@rematch.implementation("numba", _rematch_refusal, plain_work=_rematch_work)
 def _rematch_numba(
     match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int
 ) -> Match:
@@ -292,7 +302,7 @@ def _own_group(n: int, levels: int, edge: int) -> np.ndarray[tuple[int], np.dtyp
     return np.repeat(starts[edge : len(starts) - 1 + edge], np.diff(starts))
 
 
-def whole_masses(pairs: MassPairs) -> MassPairs:
+def integer_masses(pairs: MassPairs) -> MassPairs:
     """The pairs of NumPy arrays that carry mass, which is counted in `MASS_UNITS`."""
     mass = np.rint(pairs.mass * MASS_UNITS).astype(np.int64)
     return MassPairs(*(np.ascontiguousarray(a[mass > 0]) for a in (pairs.ix, pairs.iy, mass)))

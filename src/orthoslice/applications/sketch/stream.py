@@ -27,8 +27,7 @@ from orthoslice.applications.sketch.summary import (
     line_bounds,
     shape_of,
 )
-from orthoslice.backend.arrays import RNG, Table, is_traced, library, resolve_rng
-from orthoslice.backend.arrays import Stream as Key
+from orthoslice.backend.arrays import RNG, HostArray, Key, is_traced, library, resolve_rng
 from orthoslice.check.frames import check_same_names, column_names, listed
 from orthoslice.check.inputs import as_array, check_points, exact_floating, on_host
 from orthoslice.check.options import check_directions, check_n_directions, check_p, is_real
@@ -184,7 +183,7 @@ class Stream:
     resolution: float = 2.0**-36
     bins: int = 30_000
     _seen: _Seen = field(init=False)
-    _plan: _Plan = field(init=False)
+    _projector: _Projector = field(init=False)
 
     def __post_init__(self) -> None:
         check_count("dim", self.dim)
@@ -207,7 +206,7 @@ class Stream:
             "rng": seed,
             "resolution": float(unit),
             "_seen": _Seen([EMPTY] * layout.n_directions),
-            "_plan": _Plan(sampler, layout, key, self.dim),
+            "_projector": _Projector(sampler, layout, key, self.dim),
         }.items():
             object.__setattr__(self, name, value)
 
@@ -243,13 +242,13 @@ class Stream:
         bins = list(seen.bins)
         step = min(MOST_AT_ONCE, max(1, _PIECE_ITEMS // self.dim))
         for first in range(0, len(table), step):
-            for k, numbers in self._plan.project(table[first : first + step].astype(np.float64)):
+            for k, numbers in self._projector.project(table[first : first + step].astype(np.float64)):
                 places = np.rint(numbers / self.resolution).astype(np.int64)
                 bins[k] = joined([bins[k], counted(places, bins[k].level)], self.bins)
         seen.bins, seen.n, seen.columns = bins, seen.n + len(table), columns
         seen.reach = max(seen.reach, reach)
 
-    def _read(self, points: Any) -> tuple[list[Hashable] | None, Table]:
+    def _read(self, points: Any) -> tuple[list[Hashable] | None, HostArray]:
         """Names of the columns from now on, and points in host memory, in their order."""
         columns, known = column_names("points", points), self._seen.columns
         array = as_array("points", points)
@@ -288,10 +287,10 @@ class Stream:
         self._check_alike(other)
         if not (self.n and other.n):
             raise ValueError("Streams must have seen points to be compared; one of them has not.")
-        plan, reach = self._plan, (self._seen.reach + other._seen.reach) / self.resolution
+        projector, reach = self._projector, (self._seen.reach + other._seen.reach) / self.resolution
         # In multiples of the resolution: 1/2 for each cloud, and the rounding of its projections, see
         # `clouds.ready.ready_for_ties`; each pass of a fast transform rounds its rows once more.
-        passes = 4 * plan.sampler.ambient_dim(self.dim).bit_length()
+        passes = 4 * projector.sampler.ambient_dim(self.dim).bit_length()
         moved = 1 + (self.dim + 8 + passes) * 2.0**-53 * reach
         found = np.array(
             [
@@ -300,15 +299,15 @@ class Stream:
             ]
         )
         largest = float(found.max())
-        shortening = mean_shortening(self.dim, plan.sampler.ambient_dim(self.dim), self.p)
+        shortening = mean_shortening(self.dim, projector.sampler.ambient_dim(self.dim), self.p)
         outwards = 1 + _ROUNDING * self.p * np.array([-1, 1])
         powers = (found / largest) ** self.p / shortening * outwards
         lower, upper = powers.mean(axis=0)
-        middle = statistics(powers.mean(axis=1), plan.layout)
+        middle = statistics(powers.mean(axis=1), projector.layout)
         told = {"lower": lower, "upper": upper, "value": middle.mean, "stderr": middle.stderr}
         return Summarised(
             self.p,
-            plan.layout.n_directions,
+            projector.layout.n_directions,
             {name: float(quantity) for name, quantity in told.items()},
             largest * self.resolution,
         )
@@ -339,15 +338,15 @@ def _same_rows(own: Given, given: Any) -> bool:
     return isinstance(given, Given) and np.array_equal(own.theta, given.theta)
 
 
-class _Plan(NamedTuple):
-    """The directions of a stream: what they are drawn from, and how."""
+class _Projector(NamedTuple):
+    """Draws the directions of a stream, and projects points on them."""
 
     sampler: Sampler
     layout: Layout
     key: Key
     dim: int
 
-    def project(self, points: Table) -> Iterator[tuple[int, Table]]:
+    def project(self, points: HostArray) -> Iterator[tuple[int, HostArray]]:
         """Projections of some points on every direction, with its number."""
         key = (int(word[0]) for word in self.key)
         step = max(1, _PIECE_ITEMS // len(points))

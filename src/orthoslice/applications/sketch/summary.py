@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.costs.lines import powered, powered_slope
 
 # A sum is kept in two words, `high * 2**_LOW_BITS + low`: the sum of 2^38 lower words fits 64 bits.
@@ -58,17 +58,17 @@ class Bins(NamedTuple):
     """Numbers on a line: bins in use, in order."""
 
     level: int
-    key: Table
-    counts: Table
-    high: Table
+    key: HostArray
+    counts: HostArray
+    high: HostArray
     """The sum of places within the bin is `high * 2**24 + low`."""
-    low: Table
+    low: HostArray
 
 
 EMPTY = Bins(0, *(np.zeros(0, dtype=np.int64) for _ in range(4)))
 
 
-def counted(places: Table, level: int) -> Bins:
+def counted(places: HostArray, level: int) -> Bins:
     """Bins of some numbers, at most `MOST_AT_ONCE`."""
     key = places >> level
     first, last = int(key.min()), int(key.max())
@@ -132,7 +132,7 @@ def _check_room(n: int, level: int) -> None:
         )
 
 
-def _n_different(key: Table) -> int:
+def _n_different(key: HostArray) -> int:
     """The number of different values in a sorted array."""
     return int(np.count_nonzero(np.diff(key))) + 1 if len(key) else 0
 
@@ -140,10 +140,10 @@ def _n_different(key: Table) -> int:
 class Shape(NamedTuple):
     """What bins say of their numbers: how many, between which, with which mean."""
 
-    counts: Table
-    low: Table
-    high: Table
-    mean: Table
+    counts: HostArray
+    low: HostArray
+    high: HostArray
+    mean: HostArray
 
 
 def shape_of(bins: Bins) -> Shape:
@@ -191,19 +191,19 @@ def line_bounds(x: Shape, y: Shape, p: float, moved: float) -> tuple[float, floa
 class _Cells(NamedTuple):
     """Pairs of bins that the coupling by order makes."""
 
-    i: Table
-    j: Table
-    mass: Table
+    i: HostArray
+    j: HostArray
+    mass: HostArray
     """In all 1."""
-    before_x: Table
+    before_x: HostArray
     """The mass of bin i before the cell; like `length` and `own_x`, its whole mass, in units of 1 / (n m)."""
-    before_y: Table
-    length: Table
-    own_x: Table
-    own_y: Table
+    before_y: HostArray
+    length: HostArray
+    own_x: HostArray
+    own_y: HostArray
 
 
-def _cells(count_x: Table, count_y: Table) -> _Cells:
+def _cells(count_x: HostArray, count_y: HostArray) -> _Cells:
     n, m = int(count_x.sum()), int(count_y.sum())
     # Python's integers, where a product does not fit 64 bits.
     wide: Any = np.int64 if n * m < 1 << 62 else object
@@ -218,16 +218,16 @@ def _cells(count_x: Table, count_y: Table) -> _Cells:
     return _Cells(i, j, length / (float(n) * float(m)), *(np.asarray(a, dtype=np.float64) for a in told))
 
 
-def _chances(shape: Shape, k: Table) -> tuple[Table, Table]:
+def _chances(shape: Shape, k: HostArray) -> tuple[HostArray, HostArray]:
     """Probabilities of the lower and the upper end of bins that give the bins' means."""
     width = shape.high - shape.low
     upper = np.where(width > 0, shape.mean - shape.low, 0.0) / np.where(width > 0, width, 1.0)
     return (1 - upper)[k], upper[k]
 
 
-def _steps(shape: Shape, k: Table, before: Table, length: Table, own: Table) -> Table:
+def _steps(shape: Shape, k: HostArray, before: HostArray, length: HostArray, own: HostArray) -> HostArray:
     """The mean over each cell of `x - mean`, if a bin's mass is first at its lower end, then at the upper."""
     at_low, _ = _chances(shape, k)
     share = np.clip((at_low * own - before) / length, 0.0, 1.0)
-    level: Table = share * shape.low[k] + (1 - share) * shape.high[k] - shape.mean[k]
+    level: HostArray = share * shape.low[k] + (1 - share) * shape.high[k] - shape.mean[k]
     return level

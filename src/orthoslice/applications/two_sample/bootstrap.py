@@ -11,8 +11,8 @@ import numpy as np
 
 from orthoslice.applications.distances import sliced_wasserstein
 from orthoslice.applications.two_sample.labels import half_exchange
-from orthoslice.applications.two_sample.permutations import PermutationTest, labelled_values
-from orthoslice.backend.arrays import RNG, Table, resolve_rng
+from orthoslice.applications.two_sample.permutations import PermutationTest, Statistic, labelled_values
+from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_host_directions, check_level, check_memory, check_p, check_workers
 from orthoslice.clouds.cloud import host_clouds
@@ -53,7 +53,7 @@ class BootstrapResult:
     """
 
     estimate: Estimate
-    distribution: Table
+    distribution: HostArray
     _whole: float
     """SW_p^p of the samples as the resamples have it: along the same directions, without a control variate."""
     _sizes: tuple[int, int]
@@ -243,24 +243,23 @@ def bootstrap(
         estimate.directions, estimate.n_directions, pooled.dim, Sliced(), p, adaptive=False
     )
     resampled = PermutationTest(
-        score="sliced",
-        p=p,
+        statistics=(Statistic("sliced", p),),
         pooled=pooled,
         exchange=half_exchange(*sizes),
         sampler=sampler,
         layout=layout,
-        stream=resolve_rng(estimate.seed, np.zeros(1))[0],
+        key=resolve_rng(estimate.seed, np.zeros(1))[0],
         n_labellings=count + 1,
         memory=room,
         workers=check_workers(workers),
         kept=sizes,
     )
-    values = rescaled(labelled_values(resampled, progress), scale, p)
+    values = rescaled(labelled_values(resampled, progress)[0], scale, p)
     tail = max(_tail_index(cloud.points) for cloud in (cloud_x, cloud_y))
     return BootstrapResult(estimate, values[1:], float(values[0]), sizes, tail)
 
 
-def _tail_index(points: Table) -> float:
+def _tail_index(points: HostArray) -> float:
     """Hill's estimate of the index of a tail, from the points `(n, dim)` farthest from the medians."""
     away = points - np.median(points, axis=0)
     # The index does not depend on units, and squares of large numbers would overflow.

@@ -1,6 +1,6 @@
-"""Labels of a pooled sample: which points are called x, which may change places, and what a labelling costs.
+"""Labels of a pooled sample: which points are called x, and which may change places.
 
-Labels are drawn from a counter-based stream, a block of 64 labellings at a time, and not stored beyond that:
+Labels are drawn from a counter-based generator, a block of 64 labellings at a time, and not stored beyond that:
 any block can be drawn anywhere from its number. A word of 64 bits holds the label of a unit, which is a point
 or a cluster of points, under each of them.
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, Operation, Stream, Table, namespace, threefry
-from orthoslice.backend.kernels import LABELLINGS, numba_refusal, rows_refusal
-from orthoslice.costs.lines import sorted_scores
-from orthoslice.couplings.coupling import powered_norm, rank_pairs
-from orthoslice.couplings.orders import stable_order
+from orthoslice.backend.arrays import HostArray, Key, Operation, PlainWork, threefry
+from orthoslice.backend.kernels import LABELLINGS
+
+# Units whose labels plain code draws at once: their tables take a few MB.
+_UNITS_AT_ONCE = 1 << 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,15 +28,15 @@ class Exchange:
     each stratum as were observed there.
     """
 
-    unit: Table
+    unit: HostArray
     """The unit of every pooled point, `(points,)` of uint32."""
-    left: Table
+    left: HostArray
     """Units of the stratum from this one on, itself included, `(units,)` of int32."""
-    quota: Table
+    quota: HostArray
     """How many units of a stratum go to x, at its first unit; -1 elsewhere. `(units,)` of int32."""
-    observed: Table
+    observed: HostArray
     """The labels of the first labelling: whether a unit belongs to x, `(units,)` of bool."""
-    weight: Table
+    weight: HostArray
     """Points of each unit, `(units,)` of int64."""
     told: str
     """What changes places, in words."""
@@ -55,7 +55,7 @@ class Exchange:
         log = sum(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for n, k in pairs)
         return math.inf if log > 700 else float(round(math.exp(log)))
 
-    def sizes(self, words: Table, lanes: int) -> Table:
+    def sizes(self, words: HostArray, lanes: int) -> HostArray:
         """How many points each labelling gives to x, `(lanes,)` of int64."""
         if (self.weight == 1).all():
             return np.full(lanes, int(self.observed.sum()), dtype=np.int64)
@@ -75,14 +75,14 @@ def free_exchange(n: int, m: int) -> Exchange:
     )
 
 
-def _quotas(n_units: int, starts: Table, of_x: Table | int) -> Table:
+def _quotas(n_units: int, starts: HostArray, of_x: HostArray | int) -> HostArray:
     """How many units go to x, at the first unit of each stratum."""
     quota = np.full(n_units, -1, dtype=np.int32)
     quota[starts] = of_x
     return quota
 
 
-def _equal_weights(n_units: int) -> Table:
+def _equal_weights(n_units: int) -> HostArray:
     return np.broadcast_to(np.int64(1), (n_units,))
 
 
@@ -101,7 +101,7 @@ def half_exchange(n: int, m: int) -> Exchange:
     return Exchange(whole.unit, left, quota, whole.observed, whole.weight, "halves")
 
 
-def grouped_exchange(in_x: Table, group: Table) -> Exchange:
+def grouped_exchange(in_x: HostArray, group: HostArray) -> Exchange:
     """Labellings that respect groups, from the sample and the group (0, 1, ...) of every pooled point.
 
     Where every group has points in both samples, labels change places within groups only: pairs, litters,
@@ -180,49 +180,23 @@ def check_groups(groups: Any, n: int, m: int) -> Exchange:
     return grouped_exchange(in_x, group)
 
 
-def label_block(stream: Stream, block: int, exchange: Exchange) -> Table:
+def label_block(key: Key, block: int, exchange: Exchange) -> HostArray:
     """Labellings from `block * LABELLINGS` on, as words `(units,)`; the very first is the observed one."""
-    words: Table = draw_labels(stream, block * LABELLINGS, exchange)
+    words: HostArray = draw_labels(key, block * LABELLINGS, exchange)
     if block == 0:
         words = (words & ~np.uint64(1)) | exchange.observed.astype(np.uint64)
     return words
 
 
-def unpacked(words: Table) -> Table:
-    """Labels as a table of bool, `(units, LABELLINGS)`."""
+def unpacked(words: HostArray) -> HostArray:
+    """Labels of words `(...)` as a table of bool, `(..., LABELLINGS)`."""
     # Little-endian, so that the lowest bits are in the first byte on every machine.
-    octets = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.unpackbits(octets, axis=1, bitorder="little").astype(bool)
-
-
-def _kernel_refusal(*_: Any) -> str | None:
-    return numba_refusal()
-
-
-sort_with_units = Operation("sort_with_units")
-"""sort_with_units(projections (slices, points), unit (points,)) -> values, at, both (slices, points).
-
-Projections in increasing order, and the units of the points they are of; equal ones keep their order. The
-projections may be overwritten.
-"""
-
-
-@sort_with_units.implementation("numba", lambda projections, _: rows_refusal(projections))
-def _sort_with_units_numba(projections: Table, unit: Table) -> tuple[Table, Table]:
-    from orthoslice.backend.kernels.numba.labels import sort_in_place
-
-    values = np.ascontiguousarray(projections)
-    return values, sort_in_place(values, unit)
-
-
-@sort_with_units.implementation("reference", lambda *_: None)
-def _sort_with_units(projections: Array, unit: Array) -> tuple[Array, Array]:
-    order = stable_order(projections)
-    return namespace(projections).take_along_axis(projections, order, axis=1), unit[order]
+    octets = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(*words.shape, 8)
+    return np.unpackbits(octets, axis=-1, bitorder="little").view(bool)
 
 
 draw_labels = Operation("draw_labels")
-"""draw_labels(stream, first, exchange) -> words (units,) of uint64: bit b is of labelling `first + b`.
+"""draw_labels(key, first, exchange) -> words (units,) of uint64: bit b is of labelling `first + b`.
 
 Selection sampling (Knuth, 3.4.2 S), which is uniform: going through the units, one is taken with probability
 needed / left. The draw for labelling l and unit u comes from the counter (l, u), in whole numbers: the same
@@ -230,110 +204,40 @@ everywhere.
 """
 
 
-@draw_labels.implementation("numba", _kernel_refusal)
-def _draw_labels_numba(stream: Stream, first: int, exchange: Exchange) -> Table:
+@draw_labels.implementation(
+    "numba",
+    lambda *_: None,
+    plain_work=lambda key, first, exchange: PlainWork.of(exchange.left, times=LABELLINGS / 4),
+)
+def _draw_labels_numba(key: Key, first: int, exchange: Exchange) -> HostArray:
     from orthoslice.backend.kernels.numba.labels import draw_words
 
-    high, low = (int(word[0]) & 0xFFFFFFFF for word in stream)
-    words: Table = draw_words(high, low, first, exchange.left, exchange.quota)
+    high, low = (int(word[0]) & 0xFFFFFFFF for word in key)
+    words: HostArray = draw_words(high, low, first, exchange.left, exchange.quota)
     return words
 
 
 @draw_labels.implementation("reference", lambda *_: None)
-def _draw_labels(stream: Stream, first: int, exchange: Exchange) -> Table:
-    lane = np.arange(LABELLINGS, dtype=np.int32) + np.int32(first)
-    taken = np.empty((exchange.left.size, LABELLINGS), dtype=np.uint8)
+def _draw_labels(key: Key, first: int, exchange: Exchange) -> HostArray:
+    words = np.empty(exchange.left.size, dtype=np.uint64)
     needed = np.zeros(LABELLINGS, dtype=np.uint64)
-    for unit, (left, quota) in enumerate(zip(exchange.left, exchange.quota, strict=True)):
-        if quota >= 0:
-            needed[:] = quota
-        counters = threefry(stream, lane, np.full_like(lane, unit))
-        high, low = (word.view(np.uint32).astype(np.uint64) for word in counters)
-        many, half = np.uint64(left), np.uint64(32)
-        taken[unit] = ((high * many + ((low * many) >> half)) >> half) < needed
-        needed -= taken[unit]
-    return np.packbits(taken, axis=1, bitorder="little").view("<u8")[:, 0].astype(np.uint64)
+    for start in range(0, words.size, _UNITS_AT_ONCE):
+        some = slice(start, min(start + _UNITS_AT_ONCE, words.size))
+        ranks = _draw_ranks(key, first, start, exchange.left[some])
+        taken = np.empty(ranks.shape, dtype=bool)
+        for unit, quota in enumerate(exchange.quota[some].tolist()):
+            if quota >= 0:
+                needed[:] = quota
+            np.less(ranks[unit], needed, out=taken[unit])
+            np.subtract(needed, taken[unit], out=needed)
+        words[some] = np.packbits(taken, axis=1, bitorder="little").view("<u8")[:, 0]
+    return words
 
 
-line_totals = Operation("line_totals")
-"""line_totals(values (slices, points), at (slices, points), words, sizes (lanes,), p) -> (lanes,).
-
-What the labellings cost on the lines, summed over directions: `values` are the projections in increasing order,
-`at` the units of the points they are of, and `sizes` how many points each labelling gives to x.
-"""
-
-
-@line_totals.implementation("numba", _kernel_refusal)
-def _line_totals_numba(values: Table, at: Table, words: Table, sizes: Table, p: float) -> Table:
-    from orthoslice.backend.kernels.numba.labels import add_line_totals
-
-    totals: Table = add_line_totals(values, at, words, sizes, p)
-    return totals
-
-
-@line_totals.implementation("reference", lambda *_: None)
-def _line_totals(values: Table, at: Table, words: Table, sizes: Table, p: float) -> Table:
-    slices, labels = len(values), unpacked(words)
-    totals = np.empty(len(sizes))
-    for lane in range(len(sizes)):
-        in_x = labels[at, lane]
-        px, py = (values[side].reshape(slices, -1) for side in (in_x, ~in_x))
-        totals[lane] = sorted_scores(px, py, p).sum()
-    return totals
-
-
-space_totals = Operation("space_totals")
-"""space_totals(points (points, dim), order (slices, points), exchange, words, sizes (lanes,), p) -> (lanes,).
-
-What the couplings that the directions induce cost in full space, summed over directions.
-"""
-
-
-@space_totals.implementation("numba", _kernel_refusal)
-def _space_totals_numba(
-    points: Table, order: Table, exchange: Exchange, words: Table, sizes: Table, p: float
-) -> Table:
-    from orthoslice.backend.kernels.numba.labels import add_space_totals
-
-    totals: Table = add_space_totals(points, order, exchange.unit, words, len(sizes), p)
-    return totals
-
-
-@space_totals.implementation("reference", lambda *_: None)
-def _space_totals(
-    points: Table, order: Table, exchange: Exchange, words: Table, sizes: Table, p: float
-) -> Table:
-    labels, totals = unpacked(words), np.zeros(len(sizes))
-    for lane in range(len(sizes)):
-        for row in order:
-            in_x = labels[exchange.unit[row], lane]
-            i, j, mass = rank_pairs(int(in_x.sum()), int((~in_x).sum()), points)
-            totals[lane] += mass @ powered_norm(points[row[in_x][i]] - points[row[~in_x][j]], p)
-    return totals
-
-
-kept_totals = Operation("kept_totals")
-"""kept_totals(values (slices, points), at (slices, points), words, sizes (lanes, 2), n, p) -> (lanes,).
-
-As `line_totals`, but the first n units are always those of x, and labels say which points are kept: labelling l
-keeps `sizes[l, 0]` points of x and `sizes[l, 1]` of y.
-"""
-
-
-@kept_totals.implementation("numba", _kernel_refusal)
-def _kept_totals_numba(values: Table, at: Table, words: Table, sizes: Table, n: int, p: float) -> Table:
-    from orthoslice.backend.kernels.numba.labels import add_kept_totals
-
-    totals: Table = add_kept_totals(values, at, words, sizes, n, p)
-    return totals
-
-
-@kept_totals.implementation("reference", lambda *_: None)
-def _kept_totals(values: Table, at: Table, words: Table, sizes: Table, n: int, p: float) -> Table:
-    slices, labels = len(values), unpacked(words)
-    totals = np.empty(len(sizes))
-    for lane in range(len(sizes)):
-        kept = labels[at, lane]
-        px, py = (values[kept & side].reshape(slices, -1) for side in (at < n, at >= n))
-        totals[lane] = sorted_scores(px, py, p).sum()
-    return totals
+def _draw_ranks(key: Key, first: int, start: int, left: HostArray) -> HostArray:
+    """For units from `start` on whole numbers in 0 .. left - 1, `(units, LABELLINGS)`, all equally likely."""
+    lane = np.arange(LABELLINGS, dtype=np.int32) + np.int32(first)
+    unit = np.arange(start, start + left.size, dtype=np.int32)[:, None]
+    high, low = (word.view(np.uint32).astype(np.uint64) for word in threefry(key, lane, unit))
+    many, half = left.astype(np.uint64)[:, None], np.uint64(32)
+    return np.asarray((high * many + ((low * many) >> half)) >> half)

@@ -1,4 +1,4 @@
-"""The only place that names array libraries: namespaces, random streams, operations, gradients."""
+"""The only place that names array libraries: namespaces, keys of random numbers, operations, gradients."""
 
 from orthoslice.backend.arrays.autodiff import (
     NO_GRADIENTS,
@@ -9,11 +9,24 @@ from orthoslice.backend.arrays.autodiff import (
     wants_gradients,
     with_gradients,
 )
+from orthoslice.backend.arrays.key import (
+    CONTROLS,
+    DIRECTIONS,
+    LABELS,
+    PRICES,
+    SAMPLES,
+    STEPS,
+    TREES,
+    Key,
+    normals,
+    signs,
+    threefry,
+)
 from orthoslice.backend.arrays.namespace import (
     Array,
     DType,
+    HostArray,
     Namespace,
-    Table,
     constant,
     counts_as_numpy,
     default_float,
@@ -35,6 +48,7 @@ from orthoslice.backend.arrays.namespace import (
 )
 from orthoslice.backend.arrays.operations import (
     Operation,
+    PlainWork,
     add_totals,
     at_rank,
     call_on_host,
@@ -45,20 +59,7 @@ from orthoslice.backend.arrays.operations import (
     scatter_add,
 )
 from orthoslice.backend.arrays.pytree import register_pytree
-from orthoslice.backend.arrays.rng import RNG, resolve_rng, stream_index
-from orthoslice.backend.arrays.stream import (
-    CONTROLS,
-    DIRECTIONS,
-    LABELS,
-    PRICES,
-    SAMPLES,
-    STEPS,
-    TREES,
-    Stream,
-    normals,
-    signs,
-    threefry,
-)
+from orthoslice.backend.arrays.rng import RNG, index_beside, resolve_rng
 
 __all__ = [
     "CONTROLS",
@@ -73,11 +74,12 @@ __all__ = [
     "Array",
     "Compute",
     "DType",
+    "HostArray",
+    "Key",
     "Namespace",
     "Operation",
     "Outcome",
-    "Stream",
-    "Table",
+    "PlainWork",
     "Wanted",
     "add_totals",
     "at_rank",
@@ -92,6 +94,7 @@ __all__ = [
     "erf",
     "float_info",
     "full_precision",
+    "index_beside",
     "is_bridged",
     "is_captured",
     "is_readable",
@@ -107,7 +110,6 @@ __all__ = [
     "resolve_rng",
     "scatter_add",
     "signs",
-    "stream_index",
     "threefry",
     "to_numpy",
     "wants_gradients",

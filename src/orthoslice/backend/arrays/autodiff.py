@@ -18,6 +18,7 @@ from orthoslice.backend.arrays.namespace import (
     refuse_transformed,
     to_numpy,
 )
+from orthoslice.backend.torch_internals import is_forward_mode
 
 Wanted: TypeAlias = tuple[bool, ...]
 
@@ -135,16 +136,12 @@ def wants_gradients(*tensors: Array | None) -> Wanted:
     if taped:
         wanted = tuple([t is not None and t.requires_grad for t in tensors])
     if forwards:
-        wanted = tuple(w or (t is not None and _has_tangent(t)) for t, w in zip(tensors, wanted, strict=True))
+        wanted = tuple(w or (t is not None and has_tangent(t)) for t, w in zip(tensors, wanted, strict=True))
     return wanted
 
 
-def is_forward_mode() -> bool:
-    """Whether torch tensors may have tangents now."""
-    return bool(sys.modules["torch"].autograd.forward_ad._current_level >= 0)
-
-
-def _has_tangent(tensor: Array) -> bool:
+def has_tangent(tensor: Array) -> bool:
+    """Whether a torch tensor is differentiated forwards now."""
     return sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor).tangent is not None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from orthoslice.backend.arrays.namespace import Array, device, is_traced, namespace, to_numpy
 from orthoslice.backend.arrays.operations import (
     Operation,
+    PlainWork,
     add_totals,
     concat_rows,
     from_host,
@@ -17,14 +18,17 @@ from orthoslice.backend.arrays.operations import (
     map_sum,
     scatter_add,
 )
-from orthoslice.backend.kernels import LONGEST_TRANSFORM, triton_refusal
-from orthoslice.backend.kernels.runs import as_run
+from orthoslice.backend.kernels.cuda import cuda_refusal
+from orthoslice.backend.kernels.cuda.hadamard import carry_back_from_span, project_on_span, room_refusal
+from orthoslice.backend.kernels.row_span import as_span
 
 walsh_hadamard = Operation("walsh_hadamard")
 """walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
 
 
-@walsh_hadamard.implementation("numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows))
+@walsh_hadamard.implementation(
+    "numba", lambda rows: _power_refusal(rows.shape[-1]) or host_refusal(rows), plain_work=PlainWork.of
+)
 def _walsh_hadamard_numba(rows: Array) -> Array:
     from orthoslice.backend.kernels.numba.hadamard import walsh_hadamard_rows
 
@@ -62,13 +66,20 @@ def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], 
     return _blocks_refusal(array, signs, parts) or host_refusal(array, signs)
 
 
-def _hadamard_triton_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
-    if signs.shape[-1] > LONGEST_TRANSFORM:
-        return f"it takes at most {LONGEST_TRANSFORM} dimensions, not {signs.shape[-1]}"
+def _project_work(points: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> PlainWork:
+    return PlainWork.of(signs, times=points.shape[0])
+
+
+def _adjoint_work(slopes: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> PlainWork:
+    return PlainWork.of(signs, times=slopes.shape[1])
+
+
+def _hadamard_cuda_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
     refusal = _blocks_refusal(array, signs, parts)
-    if refusal is None and as_run(parts) is None:
+    if refusal is None and as_span(parts) is None:
         return "it takes consecutive rows of consecutive blocks"
-    return refusal or triton_refusal(array, signs, dtypes=("float32", "float64"))
+    refusal = refusal or cuda_refusal(array, signs, dtype=("float32", "float64"))
+    return refusal or room_refusal(signs.get_device(), signs.shape[-1], signs.element_size())
 
 
 hadamard_project = Operation("hadamard_project")
@@ -80,20 +91,14 @@ by indices. The factors D are diagonals of signs or, if `paired`, reflections of
 """
 
 
-@hadamard_project.implementation("numba", _hadamard_refusal)
+@hadamard_project.implementation("numba", _hadamard_refusal, plain_work=_project_work)
 def _hadamard_project_numba(points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool) -> Array:
     from orthoslice.backend.kernels.numba.hadamard import project_on_blocks
 
     return from_host(project_on_blocks(to_numpy(points), to_numpy(signs), parts, paired), points)
 
 
-@hadamard_project.implementation("triton", _hadamard_triton_refusal)
-def _hadamard_project_triton(
-    points: Array, signs: Array, parts: list[tuple[int, slice]], paired: bool
-) -> Array:
-    from orthoslice.backend.kernels.triton.hadamard import project_on_run
-
-    return project_on_run(points, signs, parts, paired)
+hadamard_project.implementation("cuda", _hadamard_cuda_refusal)(project_on_span)
 
 
 @hadamard_project.implementation("reference", lambda *_: None)
@@ -159,7 +164,7 @@ The transpose of :func:`hadamard_project`.
 """
 
 
-@hadamard_adjoint.implementation("numba", _hadamard_refusal)
+@hadamard_adjoint.implementation("numba", _hadamard_refusal, plain_work=_adjoint_work)
 def _hadamard_adjoint_numba(
     slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
 ) -> Array:
@@ -168,13 +173,7 @@ def _hadamard_adjoint_numba(
     return from_host(carry_back_from_blocks(to_numpy(slopes), to_numpy(signs), parts, dim, paired), slopes)
 
 
-@hadamard_adjoint.implementation("triton", _hadamard_triton_refusal)
-def _hadamard_adjoint_triton(
-    slopes: Array, signs: Array, parts: list[tuple[int, slice]], dim: int, paired: bool
-) -> Array:
-    from orthoslice.backend.kernels.triton.hadamard import carry_back_from_run
-
-    return carry_back_from_run(slopes, signs, parts, dim, paired)
+hadamard_adjoint.implementation("cuda", _hadamard_cuda_refusal)(carry_back_from_span)
 
 
 @hadamard_adjoint.implementation("reference", lambda *_: None)

@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 import array_api_compat as compat
 import numpy as np
 
+from orthoslice.backend.torch_internals import are_transforms_active, is_transformed
+
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 DType: TypeAlias = Any
 
-Table: TypeAlias = np.ndarray[Any, Any]
+HostArray: TypeAlias = np.ndarray[Any, Any]
 """A NumPy array."""
 
 
@@ -127,10 +129,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
 
 def refuse_transformed(*tensors: Array) -> None:
     """Raise for tensors that transforms of `torch.func` put in the place of others: they have no memory."""
-    core = sys.modules["torch"]._C
-    if not core._are_functorch_transforms_active():
-        return
-    if any(core._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+    if are_transforms_active() and any(map(is_transformed, tensors)):
         raise TypeError(
             "orthoslice cannot be transformed by `torch.func` (grad, vjp, jvp, vmap). For gradients use "
             "`torch.autograd.grad`, or `value_and_grad` of a loss; for many clouds pass leading axes "

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend import kernels
 from orthoslice.backend.arrays.namespace import (
     Array,
     device,
@@ -24,9 +26,33 @@ from orthoslice.backend.arrays.namespace import (
     namespace,
     to_numpy,
 )
-from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels import paying
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
+
+
+class PlainWork(NamedTuple):
+    """What plain code would do in place of a kernel."""
+
+    numbers: int
+    """How many numbers it would go through, where one takes about 50 ns."""
+    kind: str
+    """The type of numbers that the kernel is compiled for."""
+
+    @classmethod
+    def of(cls, *arrays: Array, times: float = 1) -> PlainWork:
+        """So many times the numbers of some arrays, of the first one's type.
+
+        Examples
+        --------
+        >>> PlainWork.of(np.ones((2, 3)), np.ones(4), times=0.5)
+        PlainWork(numbers=5, kind='float64')
+        """
+        # A loop, since calls count where clouds are small.
+        count = 0
+        for array in arrays:
+            count += math.prod(array.shape)
+        return cls(int(times * count), str(arrays[0].dtype).rpartition(".")[2])
 
 
 class Implementation(NamedTuple):
@@ -37,6 +63,30 @@ class Implementation(NamedTuple):
     run: Callable[..., Any]
     row_bytes: Callable[..., int] | None
     """Working memory a row of the arguments needs at its peak, for those that are given many at a time."""
+    plain_work: Callable[..., PlainWork] | None
+    """For kernels of numba, which are compiled at first use: what the last implementation would do instead."""
+
+
+class _Choice(NamedTuple):
+    implementation: Implementation
+    kernel: str | None
+    """The name of a kernel of numba as it is compiled for the arguments."""
+    postponed: list[tuple[str, int]]
+    """Kernels that take the arguments and do not pay yet, with the numbers that plain code goes through."""
+
+    def run(self, *args: Any) -> Any:
+        """Run the implementation, and note a kernel that was compiled for that."""
+        if self.kernel is None or not paying.begin(self.kernel):
+            return self.implementation.run(*args)
+        result = self.implementation.run(*args)
+        paying.keep_ready(self.kernel)
+        # Plans that were made with plain code are out of date.
+        Operation.revision += 1
+        return result
+
+
+# How many implementations were picked by hand, in this thread and in those that work for it.
+_forcing = contextvars.ContextVar("orthoslice_forcing", default=0)
 
 
 class Operation:
@@ -55,11 +105,19 @@ class Operation:
     TypeError: No implementation of `double` takes these arguments: ints: it takes integers only.
     """
 
+    revision: ClassVar[int] = 0
+    """Grows whenever any operation gets an implementation: what was chosen before may be out of date."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._implementations: list[Implementation] = []
         # Other threads go on as before; threads that work for this one get a copy.
         self._forced = contextvars.ContextVar[str | None](f"orthoslice_{name}", default=None)
+
+    @staticmethod
+    def is_any_forced() -> bool:
+        """Whether any operation runs an implementation that was picked by :meth:`using`."""
+        return _forcing.get() > 0
 
     @property
     def names(self) -> list[str]:
@@ -73,19 +131,22 @@ class Operation:
         *,
         before: str | None = None,
         row_bytes: Callable[..., int] | None = None,
+        plain_work: Callable[..., PlainWork] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorate a function as a further implementation; `accepts` and `row_bytes` get the same arguments.
+        """Decorate a function as a further implementation; all functions given here get its arguments.
 
         It is tried after all others, or just `before` one of them. A reference accepts everything, so what is
         added from outside has to go before it: `before="reference"`, or before a faster one that it replaces.
-        One that does not say how much memory it needs is taken to need what the last one does.
+        One that does not say how much memory it needs is taken to need what the last one does. One that says
+        what `plain_work` it saves is a kernel of numba: it needs numba, and is compiled when that pays.
         """
         if name in self.names:
             raise ValueError(f"`{self.name}` has an implementation {name!r} already. Give yours another name.")
         place = len(self._implementations) if before is None else self._place(before)
 
         def register(run: Callable[..., Any]) -> Callable[..., Any]:
-            self._implementations.insert(place, Implementation(name, accepts, run, row_bytes))
+            self._implementations.insert(place, Implementation(name, accepts, run, row_bytes, plain_work))
+            Operation.revision += 1
             return run
 
         return register
@@ -102,33 +163,50 @@ class Operation:
         It holds for calls by this thread, however many threads share their work, and not for tasks of Dask.
         """
         self._place(name)
-        token = self._forced.set(name)
+        token, outer = self._forced.set(name), _forcing.set(_forcing.get() + 1)
         try:
             yield
         finally:
+            _forcing.reset(outer)
             self._forced.reset(token)
 
     def __call__(self, *args: Any) -> Any:
-        return self._choose(args).run(*args)
+        choice = self._choose(args)
+        for kernel, numbers in choice.postponed:
+            paying.count_plain(kernel, numbers)
+        return choice.run(*args)
 
     def chosen(self, *args: Any) -> Callable[..., Any]:
         """What would run for these arguments; for callers that repeat themselves."""
-        return self._choose(args).run
+        choice = self._choose(args)
+        is_new = choice.kernel is not None and not paying.is_ready(choice.kernel)
+        return choice.run if is_new else choice.implementation.run
+
+    def is_postponed(self, *args: Any) -> bool:
+        """Whether a kernel takes these arguments that it does not pay to compile yet."""
+        return bool(self._choose(args).postponed)
 
     def row_bytes(self, *args: Any) -> int:
         """The working memory that a row of these arguments needs at its peak."""
-        says = self._choose(args).row_bytes or self._implementations[-1].row_bytes
+        says = self._choose(args).implementation.row_bytes or self._implementations[-1].row_bytes
         assert says is not None, f"no implementation of {self.name} says what it needs"
         return says(*args)
 
-    def _choose(self, args: tuple[Any, ...]) -> Implementation:
-        refusals, forced = [], self._forced.get()
+    def _choose(self, args: tuple[Any, ...]) -> _Choice:
+        refusals, postponed, forced = [], [], self._forced.get()
         for one in self._implementations:
             if forced is not None and one.name != forced:
                 continue
-            reason = one.accepts(*args)
+            reason, kernel = one.accepts(*args), None
+            if reason is None and one.plain_work is not None:
+                numbers, kind = one.plain_work(*args)
+                kernel = f"{self.name}-{one.name}-{kind}"
+                if forced is None and not (paying.is_ready(kernel) or paying.pays(kernel, numbers)):
+                    postponed.append((kernel, numbers))
+                    continue
+                reason = kernels.numba_refusal()
             if reason is None:
-                return one
+                return _Choice(one, kernel, postponed)
             refusals.append(f"{one.name}: {reason}")
         raise TypeError(f"No implementation of `{self.name}` takes these arguments: {'; '.join(refusals)}.")
 
@@ -151,7 +229,7 @@ def host_refusal(*arrays: Array) -> str | None:
         xp = namespace(array)
         if array.dtype not in (xp.float32, xp.float64):
             return f"it takes float32 and float64, not {array.dtype}"
-    return numba_refusal()
+    return None
 
 
 def from_host(table: np.ndarray[Any, Any], like: Array) -> Array:

@@ -1,4 +1,4 @@
-"""From whatever a user calls a source of randomness to a key of the stream."""
+"""From whatever a user calls a source of randomness to a key of the generator."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from orthoslice.backend.arrays.key import Key, threefry
 from orthoslice.backend.arrays.namespace import (
     Array,
     device,
@@ -19,18 +20,17 @@ from orthoslice.backend.arrays.namespace import (
     namespace,
     to_numpy,
 )
-from orthoslice.backend.arrays.stream import Stream, threefry
 
 RNG: TypeAlias = Any
 """int, NumPy SeedSequence or Generator, torch Generator, JAX key, or None for fresh entropy."""
 
 
-def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, int | None]:
+def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Key, int | None]:
     """A key beside `like`, and the integer that repeats it (None where the key is traced).
 
     No global random state is read or changed; a generator that is passed in moves on.
     """
-    if isinstance(rng, Stream):
+    if isinstance(rng, Key):
         return rng, None  # a key that is already beside `like`; the host does not know its integer
     if library(rng) == "jax":
         return _from_jax_key(rng, like)
@@ -43,7 +43,7 @@ def resolve_rng(rng: RNG, like: Array, traced: bool = False) -> tuple[Stream, in
             "is compiled, and repeat those directions at every call."
         )
     seed = _integer_seed(rng)
-    return Stream.from_seed(seed, like), seed
+    return Key.from_seed(seed, like), seed
 
 
 def _moves_on(rng: RNG) -> bool:
@@ -98,7 +98,7 @@ def _check_captured(rng: RNG) -> None:
     )
 
 
-def _from_jax_key(key: Array, like: Array) -> tuple[Stream, int | None]:
+def _from_jax_key(key: Array, like: Array) -> tuple[Key, int | None]:
     """A JAX key is two words of the same generator, so `jax.random.key(7)` and 7 mean the same directions."""
     jax = sys.modules["jax"]
     traced = is_traced(key)
@@ -112,7 +112,7 @@ def _from_jax_key(key: Array, like: Array) -> tuple[Stream, int | None]:
     if not traced:
         high, low = (int(word[0]) & 0xFFFFFFFF for word in _two_words(to_numpy(data)))
         seed = high << 32 | low
-        return Stream.from_seed(seed, like), seed
+        return Key.from_seed(seed, like), seed
     if library(like) != "jax":
         raise TypeError(
             "`rng` may be a traced JAX key only beside JAX arrays, since nothing else can be part of the "
@@ -121,17 +121,17 @@ def _from_jax_key(key: Array, like: Array) -> tuple[Stream, int | None]:
     return _two_words(data), None
 
 
-def _two_words(data: Array) -> Stream:
+def _two_words(data: Array) -> Key:
     """The words of a key, two as they are; of four, two are encrypted under the others, so that all count.
 
     Keys of `rbg` repeat their first two words: sums or exclusive ors of the halves would all be the same.
     """
     words = data.view(namespace(data).int32)
-    first = Stream(words[0:1], words[1:2])
-    return first if words.shape == (2,) else Stream(*threefry(first, words[2:3], words[3:4]))
+    first = Key(words[0:1], words[1:2])
+    return first if words.shape == (2,) else Key(*threefry(first, words[2:3], words[3:4]))
 
 
-def stream_index(stream: Stream, start: Any, count: int) -> Array:
-    """Consecutive int32 indices beside the stream; `start` may be traced."""
-    xp = namespace(stream.high)
-    return xp.arange(count, dtype=xp.int32, device=device(stream.high)) + start
+def index_beside(key: Key, start: Any, count: int) -> Array:
+    """Consecutive int32 indices beside the key; `start` may be traced."""
+    xp = namespace(key.high)
+    return xp.arange(count, dtype=xp.int32, device=device(key.high)) + start

@@ -11,7 +11,7 @@ ROUGH_BITS = 15
 """The sign, the exponent, and as many digits more as a core's cache has counters for."""
 
 
-class Side(NamedTuple):
+class RowInPieces(NamedTuple):
     """One row in pieces, of which every number weighs the same."""
 
     pieces: Sequence[Any]

@@ -50,7 +50,7 @@ def write_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(Path(folder) / "report.html", found)
     ...     Path(folder, "report.html").read_text(encoding="utf-8").count("<figure>")
-    7
+    9
     """
     page = render_report(comparison, command=command, notes=notes, scale_hint=scale_hint)
     with replacing(path) as file:

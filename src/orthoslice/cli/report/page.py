@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import inspect
+import itertools
 import platform
 import shlex
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import orthoslice
+from orthoslice.applications.compare.column_pictures import picture_change, picture_values
 from orthoslice.applications.compare.compare import Comparison, compare
 from orthoslice.applications.compare.pictures import (
     Picture,
@@ -25,20 +27,22 @@ from orthoslice.applications.compare.pictures import (
     picture_quantiles,
 )
 from orthoslice.applications.compare.words import (
-    ABOUT_CHANCE,
     ABOUT_COLUMNS,
-    ABOUT_DISTANCE,
+    ABOUT_NOTES,
+    SHOWN_CHANGES,
     Section,
     change_in_words,
+    small_pvalue,
     tell,
 )
-from orthoslice.backend.markup import escaped
+from orthoslice.backend.markup import cut, escaped
 from orthoslice.cli.report.svg import render_key, render_picture
 
 if TYPE_CHECKING:
     from orthoslice.applications.explain.explanation import DifferentDirection
 
 _MOST_FEATURES = 50
+_LONGEST_NAME = 60
 
 
 class Figure(NamedTuple):
@@ -54,9 +58,10 @@ def render_page(found: Comparison, command: Sequence[str] | None, notes: Sequenc
     a, b = found.names
     title = f"{a} and {b}, compared"
     first, *sections = tell(found, scale_hint)
-    if notes:
-        sections.append(Section("About the files", "", tuple(notes)))
-    body = "".join(_section(section, found) for section in sections)
+    warnings = [line for section in sections if section.question == ABOUT_NOTES for line in section.lines]
+    body = _notice((*notes, *warnings)) + "".join(
+        _section(section, found) for section in sections if section.question != ABOUT_NOTES
+    )
     # Nothing may be loaded, run or styled but this very style sheet, whatever names are made of.
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:"
@@ -71,24 +76,64 @@ def render_page(found: Comparison, command: Sequence[str] | None, notes: Sequenc
         '<a class="skip" href="#main">Skip to the answers</a>\n'
         f"<header>\n<h1>{_name(a)} and {_name(b)}, compared</h1>\n"
         f'<p class="lead">{escaped(first.question)}</p>\n</header>\n'
-        f'<main id="main">\n{body}{_repeat(found, command)}</main>\n</body>\n</html>\n'
+        f'<main id="main">\n{body}{_for_specialists(found)}{_repeat(found, command)}</main>\n</body>\n</html>\n'
     )
+
+
+def _notice(notes: Sequence[str]) -> str:
+    """What was left out, and what else to know before anything is believed."""
+    return f'<section class="notice">\n<h2>{ABOUT_NOTES}</h2>\n{_list(notes)}</section>\n' if notes else ""
 
 
 def _section(section: Section, found: Comparison) -> str:
     answer = f'<p class="answer">{escaped(section.answer)}</p>\n' if section.answer else ""
-    # For columns the table says the same, and more.
-    told_lines = () if section.question == ABOUT_COLUMNS else section.lines
-    lines = "".join(f"<li>{escaped(line)}</li>" for line in told_lines)
-    told = f'<ul class="told">{lines}</ul>\n' if lines else ""
-    more = ""
-    if section.question == ABOUT_CHANCE:
-        more = _figures(_on_chance(found))
-    elif section.question == ABOUT_DISTANCE:
-        more = _figures(_on_distance(found))
-    elif section.question == ABOUT_COLUMNS:
-        more = _figures(_on_columns(found)) + _sums_of_columns(found) + _feature_table(found)
-    return f"<section>\n<h2>{escaped(section.question)}</h2>\n{answer}{told}{more}</section>\n"
+    lines, figures = section.lines, ""
+    if section.question == ABOUT_COLUMNS:
+        drawn = list(_on_changes(found))
+        figures = _figures(iter(drawn))
+        # Captions say what the first lines do, one a column; where only features are known, the table does.
+        lines = lines[len(drawn) :] if found.columns else ()
+    return f"<section>\n<h2>{escaped(section.question)}</h2>\n{answer}{figures}{_list(lines)}</section>\n"
+
+
+def _list(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escaped(line)}</li>" for line in lines)
+    return f'<ul class="told">{items}</ul>\n' if items else ""
+
+
+def _on_changes(found: Comparison) -> Iterator[Figure]:
+    """Columns that changed, the surest first: both tables over each other."""
+    if found.is_equal:
+        return
+    changed = [c for c in found.columns if c.pvalue is not None and c.pvalue <= found.level]
+    for change in changed[:SHOWN_CHANGES]:
+        assert change.pvalue is not None
+        words = f"{small_pvalue(change.pvalue).strip()}; {change.in_words(*found.names)}"
+        yield Figure(picture_change(change, found.names), words.replace("->", "\u2192"))
+    pvalues = None if found.test is None else found.test.column_pvalues
+    if found.columns or pvalues is None:
+        return
+    for k in np.argsort(pvalues, kind="stable")[:SHOWN_CHANGES]:
+        if pvalues[k] <= found.level:
+            name, columns = str(found.features[k]), (found.sample_x[:, k], found.sample_y[:, k])
+            picture = picture_values(name, *columns, found.names, _unit(found))
+            yield Figure(picture, f"{small_pvalue(float(pvalues[k])).strip()}, adjusted for all columns.")
+
+
+def _for_specialists(found: Comparison) -> str:
+    """How the answers came about, folded away."""
+    parts = (
+        _figures(itertools.chain(_on_chance(found), _on_distance(found), _on_columns(found))),
+        _sums_of_columns(found),
+        _feature_table(found),
+    )
+    return _folded("How the answers came about", "".join(parts))
+
+
+def _folded(title: str, content: str) -> str:
+    if not content:
+        return ""
+    return f"<details>\n<summary><h2>{escaped(title)}</h2></summary>\n{content}</details>\n"
 
 
 def _on_chance(found: Comparison) -> Iterator[Figure]:
@@ -186,8 +231,8 @@ def _feature_table(found: Comparison) -> str:
             f'<td class="number">{v:.4g}</td>' for v in (f.x_mean, f.y_mean, f.x_spread, f.y_spread)
         )
         rows.append(
-            f'<tr><th scope="row">{_name(f.name)}</th><td class="number">{f.share:.1%}</td>'
-            f'<td class="words">{change}</td>{cells}</tr>'
+            f'<tr><th scope="row">{_name(cut(str(f.name), _LONGEST_NAME))}</th>'
+            f'<td class="number">{f.share:.1%}</td><td class="words">{change}</td>{cells}</tr>'
         )
     left = len(told.features) - len(rows)
     more = f" The {left:,} that differ least are left out." if left else ""
@@ -202,21 +247,16 @@ def _feature_table(found: Comparison) -> str:
 
 
 def _repeat(found: Comparison, command: Sequence[str] | None) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{escaped(name)}</th><td>{escaped(value)}</td></tr>'
-        for name, value in _computed(found)
-    )
+    told = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in _computed(found))
     shell = ""
     if command is not None:
         shell = f"<h3>On the command line</h3>\n<pre><code>{escaped(shlex.join(command))}</code></pre>\n"
     code = "\n".join(escaped(line) for line in _code(found))
-    return (
-        "<section>\n<h2>What was computed, and how to repeat it</h2>\n"
-        '<div class="scrolls" role="region" aria-label="What was computed" tabindex="0">\n'
-        f"<table><tbody>{rows}</tbody></table>\n</div>\n{shell}"
+    return _folded(
+        "What was computed, and how to repeat it",
+        f"<dl>{told}</dl>\n{shell}"
         "<h3>In Python</h3>\n<p>With the two tables as data frames <code>x</code> and <code>y</code>, in these "
-        "units:</p>\n"
-        f"<pre><code>{code}</code></pre>\n</section>\n"
+        f"units:</p>\n<pre><code>{code}</code></pre>\n",
     )
 
 
@@ -227,13 +267,16 @@ def _computed(found: Comparison) -> Iterator[tuple[str, str]]:
     yield b, f"{len(found.y):,} rows of {columns}"
     if found.is_sampled:
         rows = f"{len(found.sample_x):,} and {len(found.sample_y):,} rows"
-        yield "Looked at", f"all rows for the sliced distance; {rows} at random for the rest"
+        whole = "the sliced distance and for columns" if found.columns else "the sliced distance"
+        yield "Looked at", f"all rows for {whole}; {rows} at random for the rest"
     yield "Lengths", found.units
     for label, estimate in (("Sliced distance", found.sliced), ("Projected distance", found.projected)):
         if estimate is not None:
             yield label, repr(estimate)
     if found.bounds is not None:
         yield "Bounds", repr(found.bounds)
+    if found.exact is not None:
+        yield "Exactly", f"W_{found.p:g} = {found.exact:.6g}"
     if found.test is not None:
         yield "Test", repr(found.test)
     if found.explanation is not None:

@@ -22,7 +22,7 @@ from orthoslice.applications.compare.pictures import (
     Rule,
     Span,
 )
-from orthoslice.backend.arrays import Table
+from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import cut, escaped
 
 # In units of the drawing, which is as wide as a phone: there it is shown at about this size, elsewhere larger.
@@ -144,9 +144,10 @@ def _draw(mark: Mark, frame: Frame) -> str:
         case Bars():
             return f'<path class="bars {mark.role}" d="{_stairs(mark, frame)}"/>'
         case Rows():
+            height, aside = (12.0, 0.0) if mark.lane is None else (6.0, 6.0 * mark.lane)
             return "".join(
-                _box(mark.role, frame.left, frame.across(length), top, top + 12)
-                + _text(frame.across(length) + 5, top + 11, end, "start")
+                _box(mark.role, frame.left, frame.across(length), top + aside, top + aside + height)
+                + (_text(frame.across(length) + 5, top + 11, end, "start") if end else "")
                 for top, length, end in zip(_rows(frame, mark.first), mark.lengths, mark.ends, strict=False)
             )
         case Span():
@@ -183,7 +184,7 @@ def _rows(frame: Frame, first: int) -> list[float]:
     return [frame.top + _ROW * row + 21 for row in range(first, len(frame.y.names))]
 
 
-def _points(xs: Table, ys: Table, frame: Frame) -> str:
+def _points(xs: HostArray, ys: HostArray, frame: Frame) -> str:
     """Places of a curve; what is far outside the frame ends at its edge."""
     heights = (min(max(frame.up(y), frame.top), frame.bottom) for y in ys)
     return " ".join(f"{frame.across(x):.1f},{height:.1f}" for x, height in zip(xs, heights, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import re
 import shutil
 import subprocess
@@ -16,8 +17,11 @@ from orthoslice.backend.kernels import cuda
 from orthoslice.backend.kernels.cuda import directions
 
 _HEADER = Path(__file__).with_name("cuda_on_host.h")
+# Libraries are kept for later runs and other test processes: to compile takes longer than most tests.
+_KEPT = Path(__file__).parent / "__pycache__" / "cuda_on_host"
 _COMPILER = "g++"
-_FLAGS = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC"]
+# Fortified, a jump to another stack would count as an attack.
+_FLAGS = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-U_FORTIFY_SOURCE"]
 _STUB = """\
 extern "C" int start_{name}(int grid, int size, long shared, char* arguments) {{
     return cuda_on_host::run([](char* a) {{ cuda_on_host::call({name}, a); }}, grid, size, shared, arguments);
@@ -32,22 +36,39 @@ def missing() -> str | None:
 
 @functools.cache
 def _library(program: cuda.Program) -> ctypes.CDLL:
+    options = [_COMPILER, *_FLAGS, *program.flags]
+    kept = _folder() / f"{program.source}-{_digest(*map(str.encode, options))}.so"
+    if not kept.exists():
+        _compile(program, options, kept)
+    return ctypes.CDLL(str(kept))
+
+
+def _compile(program: cuda.Program, options: list[str], kept: Path) -> None:
     source = program.path.read_text()
     names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(', source)
     stubs = "".join(_STUB.format(name=name) for name in names)
-    with tempfile.TemporaryDirectory() as folder:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         (Path(folder) / "kernels.cpp").write_text(f'#include "{_HEADER}"\n{source}{stubs}')
-        command = [
-            _COMPILER,
-            *_FLAGS,
-            f"-I{program.path.parent}",
-            *program.flags,
-            "kernels.cpp",
-            "-o",
-            "kernels.so",
-        ]
+        command = [*options, f"-I{program.path.parent}", "kernels.cpp", "-o", "kernels.so"]
         subprocess.run(command, cwd=folder, check=True)
-        return ctypes.CDLL(f"{folder}/kernels.so")
+        # Other processes see a whole library or none.
+        (Path(folder) / "kernels.so").replace(kept)
+
+
+@functools.cache
+def _folder() -> Path:
+    """For libraries made from the sources as they are now; those made from others are removed."""
+    sources = [Path(__file__), _HEADER, *sorted(Path(cuda.__file__).parent.glob("*.cu*"))]
+    version = subprocess.run([_COMPILER, "--version"], check=True, capture_output=True).stdout
+    folder = _KEPT / _digest(version, *(path.read_bytes() for path in sources))
+    for other in set(_KEPT.glob("*")) - {folder}:
+        shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def starter(
@@ -72,3 +93,9 @@ def hook(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(directions, "_MOST_SHARED", 2)
     for module in (cuda, directions):
         patch.setattr(module, "current_stream", lambda device: 0)
+
+
+def take_host_tensors(patch: pytest.MonkeyPatch) -> None:
+    """Have operations take tensors in host memory for such on a GPU."""
+    patch.setattr(cuda, "is_on_gpu", lambda array: type(array).__module__.split(".")[0] == "torch")
+    patch.setattr(cuda, "device_refusal", lambda device: None)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import assert_rounded
 
-from orthoslice.backend.arrays import DIRECTIONS, STEPS, Stream
-from orthoslice.backend.arrays.stream import PRICES
+from orthoslice.backend.arrays import DIRECTIONS, STEPS, Key
+from orthoslice.backend.arrays.key import PRICES
 from orthoslice.backend.kernels.cuda import bind
 from orthoslice.backend.kernels.cuda import directions as cuda_directions
 from orthoslice.backend.kernels.cuda.directions import (
@@ -36,132 +36,131 @@ def tiled(monkeypatch):
 
 
 @pytest.fixture
-def stream(cuda_device):
-    return Stream.from_seed(SEED, torch.zeros(1, device=cuda_device))
+def key(cuda_device):
+    return Key.from_seed(SEED, torch.zeros(1, device=cuda_device))
 
 
 def drawn(sampler, step, first, count, rows, dim, purpose=DIRECTIONS):
-    """What the sampler draws in float64 from the stream that is folded by hand."""
-    stream = Stream.from_seed(SEED, np.zeros(1))
+    """What the sampler draws in float64 from the key that is folded by hand."""
+    key = Key.from_seed(SEED, np.zeros(1))
     if step is not None:
-        stream = stream.fold(step, STEPS)
+        key = key.fold(step, STEPS)
     index = first + np.arange(count, dtype=np.int32)
-    return torch.tensor(sampler.blocks(stream, index, rows, dim, np.dtype(np.float64), purpose).theta)
+    return torch.tensor(sampler.blocks(key, index, rows, dim, np.dtype(np.float64), purpose).theta)
 
 
 @pytest.mark.parametrize(("dim", "count"), SHAPES)
-def test_independent_rows(stream, dim, count):
-    found = unit_rows(stream, None, STEPS, 0, count, dim, DIRECTIONS)
+def test_independent_rows(key, dim, count):
+    found = unit_rows(key, None, STEPS, 0, count, dim, DIRECTIONS)
     assert found.dtype == torch.float32
     assert_rounded(found, torch.tensor(IID().sample(count, dim, SEED).theta), np.float32)
 
 
 @pytest.mark.parametrize(("dim", "count"), SHAPES)
-def test_orthonormal_rows(stream, dim, count):
+def test_orthonormal_rows(key, dim, count):
     """Whole blocks, less than one, and a last one of which only the first rows are kept."""
-    found = orthonormal_rows(stream, None, STEPS, 0, min(count, dim), count, dim, DIRECTIONS)
+    found = orthonormal_rows(key, None, STEPS, 0, min(count, dim), count, dim, DIRECTIONS)
     assert found.dtype == torch.float32
     assert_rounded(found, torch.tensor(Orthogonal().sample(count, dim, SEED).theta), np.float32)
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 48])
-def test_blocks_of_fewer_rows_than_dimensions(stream, rows):
-    found = orthonormal_rows(stream, None, STEPS, 0, rows, 50, 48, DIRECTIONS)
+def test_blocks_of_fewer_rows_than_dimensions(key, rows):
+    found = orthonormal_rows(key, None, STEPS, 0, rows, 50, 48, DIRECTIONS)
     assert_rounded(found, torch.tensor(Orthogonal(block_size=rows).sample(50, 48, SEED).theta), np.float32)
 
 
 @pytest.mark.usefixtures("tiled")
 @pytest.mark.parametrize(("rows", "total", "dim"), [(1, 1, 1), (3, 5, 7), (66, 66, 66), (65, 65, 141)])
-def test_blocks_that_do_not_fit_on_a_chip(stream, rows, total, dim):
+def test_blocks_that_do_not_fit_on_a_chip(key, rows, total, dim):
     """One panel or two, one chunk of columns or two, whole blocks and parts."""
-    found = orthonormal_rows(stream, None, STEPS, 0, rows, total, dim, DIRECTIONS)
+    found = orthonormal_rows(key, None, STEPS, 0, rows, total, dim, DIRECTIONS)
     expected = Orthogonal(block_size=rows).sample(total, dim, SEED).theta
     assert_rounded(found, torch.tensor(expected), np.float32)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="takes minutes without a GPU")
 @pytest.mark.parametrize(("rows", "total", "dim"), [(128, 128, 3072), (784, 784, 784), (100, 250, 301)])
-def test_large_blocks_are_always_the_same(stream, rows, total, dim, monkeypatch):
-    """However many thread blocks share the work, and whoever is first."""
-    first = orthonormal_rows(stream, None, STEPS, 0, rows, total, dim, DIRECTIONS)
+def test_large_blocks_are_always_the_same(key, rows, total, dim, monkeypatch):
+    """The number of thread blocks that share the work, and their order, change no bit."""
+    first = orthonormal_rows(key, None, STEPS, 0, rows, total, dim, DIRECTIONS)
     expected = Orthogonal(block_size=rows).sample(total, dim, SEED).theta
     assert_rounded(first, torch.tensor(expected), np.float32)
     for multiprocessors in (1, 5, None, None, None):
         if multiprocessors is not None:
             monkeypatch.setattr(cuda_directions, "_multiprocessors", lambda _, few=multiprocessors: few)
         cuda_directions._kept_work.cache_clear()
-        assert torch.equal(first, orthonormal_rows(stream, None, STEPS, 0, rows, total, dim, DIRECTIONS))
+        assert torch.equal(first, orthonormal_rows(key, None, STEPS, 0, rows, total, dim, DIRECTIONS))
         monkeypatch.undo()
 
 
-def test_numbers_of_blocks_bind_nothing(stream):
-    """Chunks of a large draw are told where they begin; they do not fill what is kept of launches."""
+def test_numbers_of_blocks_bind_nothing(key):
+    """The number of the first block is an argument of a launch, so that chunks share one bound kernel."""
     for first in range(3):
-        unit_rows(stream, None, STEPS, first, 3, 5, DIRECTIONS)
-        orthonormal_rows(stream, None, STEPS, first, 3, 3, 5, DIRECTIONS)
+        unit_rows(key, None, STEPS, first, 3, 5, DIRECTIONS)
+        orthonormal_rows(key, None, STEPS, first, 3, 3, 5, DIRECTIONS)
         if first == 0:
             before = bind.cache_info().currsize
     assert bind.cache_info().currsize == before
 
 
 @pytest.mark.parametrize("step", [0, 1, 2**31 - 1])
-def test_a_step_of_a_training_run(stream, step, cuda_device):
+def test_a_step_of_a_training_run(key, step, cuda_device):
     now = torch.tensor(step, device=cuda_device)
-    assert_rounded(
-        unit_rows(stream, now, STEPS, 0, 4, 5, DIRECTIONS), drawn(IID(), step, 0, 4, 1, 5), np.float32
-    )
-    found = orthonormal_rows(stream, now, STEPS, 0, 5, 10, 5, DIRECTIONS)
+    assert_rounded(unit_rows(key, now, STEPS, 0, 4, 5, DIRECTIONS), drawn(IID(), step, 0, 4, 1, 5), np.float32)
+    found = orthonormal_rows(key, now, STEPS, 0, 5, 10, 5, DIRECTIONS)
     assert_rounded(found, drawn(Orthogonal(), step, 0, 2, 5, 5), np.float32)
     assert now.item() == step
 
 
 @pytest.mark.parametrize("purpose", [DIRECTIONS, PRICES])
 @pytest.mark.parametrize("first", [1, 1000])
-def test_any_block_is_reached_directly(stream, first, purpose):
-    rows = unit_rows(stream, None, STEPS, first, 3, 5, purpose)
+def test_any_block_is_reached_directly(key, first, purpose):
+    rows = unit_rows(key, None, STEPS, first, 3, 5, purpose)
     assert_rounded(rows, drawn(IID(), None, first, 3, 1, 5, purpose), np.float32)
-    blocks = orthonormal_rows(stream, None, STEPS, first, 5, 10, 5, purpose)
+    blocks = orthonormal_rows(key, None, STEPS, first, 5, 10, 5, purpose)
     assert_rounded(blocks, drawn(Orthogonal(), None, first, 2, 5, 5, purpose), np.float32)
 
 
+@pytest.mark.thin
 @pytest.mark.parametrize(("rows", "total", "dim"), [(5, 5, 5), (5, 13, 5), (1, 3, 4), (17, 20, 33)])
-def test_directions_drawn_ahead(stream, rows, total, dim, cuda_device):
+def test_directions_drawn_ahead(key, rows, total, dim, cuda_device):
     """Of any step after any other, and of another key, they are those of that step alone, bit for bit."""
-    other = Stream.from_seed(1, stream.high)
+    other = Key.from_seed(1, key.high)
     step = torch.zeros((), dtype=torch.int64, device=cuda_device)
     ahead = DrawnAhead(step, STEPS, rows, total, dim, DIRECTIONS)
     assert ahead.is_in_order()
-    calls = [(stream, now) for now in (0, 1, 9, 8, 8, 2**31 + 5, -1, -3)]
-    for key, now in (*calls, (other, 2**31 + 5), (other, 2**31 + 6), (stream, 2**31 + 6)):
+    calls = [(key, now) for now in (0, 1, 9, 8, 8, 2**31 + 5, -1, -3)]
+    for chosen, now in (*calls, (other, 2**31 + 5), (other, 2**31 + 6), (key, 2**31 + 6)):
         step.fill_(now)
-        found = ahead(key, step)
-        assert torch.equal(found, orthonormal_rows(key, step, STEPS, 0, rows, total, dim, DIRECTIONS)), now
+        found = ahead(chosen, step)
+        assert torch.equal(found, orthonormal_rows(chosen, step, STEPS, 0, rows, total, dim, DIRECTIONS)), now
         assert step.item() == now
 
 
 @pytest.mark.usefixtures("tiled")
-def test_large_blocks_drawn_ahead(stream, cuda_device):
+def test_large_blocks_drawn_ahead(key, cuda_device):
     """The same, where all thread blocks share the work."""
     step = torch.zeros((), dtype=torch.int64, device=cuda_device)
     ahead = DrawnAhead(step, STEPS, 3, 3, 5, DIRECTIONS)
     for now in (0, 1, 9):
-        found = ahead(stream, step.fill_(now))
-        assert torch.equal(found, orthonormal_rows(stream, step, STEPS, 0, 3, 3, 5, DIRECTIONS)), now
+        found = ahead(key, step.fill_(now))
+        assert torch.equal(found, orthonormal_rows(key, step, STEPS, 0, 3, 3, 5, DIRECTIONS)), now
 
 
 @pytest.mark.parametrize("shared_bytes", [1 << 30, 0])
-def test_what_is_drawn_ahead_is_used(stream, shared_bytes, cuda_device, monkeypatch):
+def test_what_is_drawn_ahead_is_used(key, shared_bytes, cuda_device, monkeypatch):
     """The negative control: what is held for a step comes out as it is, and not for steps of another group."""
     monkeypatch.setattr(cuda_directions, "most_shared_bytes", lambda device: shared_bytes)
     step = torch.zeros((), dtype=torch.int64, device=cuda_device)
     ahead = DrawnAhead(step, STEPS, 5, 5, 5, DIRECTIONS)
-    ahead(stream, step)
+    ahead(key, step)
     ahead._kept.fill_(7)
     group = steps_ahead(step.get_device(), 5, 5, 5)
     assert group > 1
     for now in (group - 1, 0):
-        assert (ahead(stream, step.fill_(now)) == 7).all()
-    assert not (ahead(stream, step.fill_(group)) == 7).any()
+        assert (ahead(key, step.fill_(now)) == 7).all()
+    assert not (ahead(key, step.fill_(group)) == 7).any()
 
 
 def orthonormalised(gaussian, total, device):
@@ -239,11 +238,11 @@ def test_steps_that_are_drawn_ahead(monkeypatch):
     assert {case: steps_ahead(0, *case) for case in cases} == cases
 
 
-def test_refusals(stream):
-    host = Stream(*(word.cpu() for word in stream))
+def test_refusals(key):
+    host = Key(*(word.cpu() for word in key))
     cases = {
-        "independent and orthogonal": (HadamardRademacher(), stream, torch.float32),
-        "draws float32": (IID(), stream, torch.float64),
+        "independent and orthogonal": (HadamardRademacher(), key, torch.float32),
+        "draws float32": (IID(), key, torch.float64),
         "tensors on an NVIDIA GPU": (IID(), host, torch.float32),
     }
     for reason, (sampler, keys, dtype) in cases.items():

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from orthoslice.applications.match import regroup as exchanges
+from orthoslice.applications.match import regroup
 from orthoslice.applications.match.regroup import group_starts, largest_group, levels_for, make_match, rematch
 from orthoslice.backend.kernels.cuda.groups import LARGEST_GROUP, match_groups
 from orthoslice.clouds.cloud import Cloud
@@ -69,7 +69,7 @@ def test_whatever_the_points_the_answer_is_a_matching(rng, kind, cuda_device):
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_a_sweep_is_never_dearer_in_the_type_of_the_clouds(rng, kind, cuda_device, monkeypatch):
     """Clouds so near that single precision cannot tell which matching of them is cheaper."""
-    monkeypatch.setattr(exchanges, "cuda_refusal", lambda *_, **__: None)
+    monkeypatch.setattr(regroup, "cuda_refusal", lambda *_, **__: None)
     _, (x, y, order, partner) = problem(rng, 60, 2, cuda_device)
     x, y = (Cloud(points.to(getattr(torch, kind)), None) for points in (x, x + 1e-9 * y.double()))
     identity = torch.arange(60, device=cuda_device)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
-from orthoslice.applications.two_sample import labels, permutations
+from orthoslice.applications.two_sample import labels, permutations, pricing
 from orthoslice.applications.two_sample import testing as inference
-from orthoslice.backend.arrays import LABELS, Stream
+from orthoslice.backend.arrays import LABELS, Key
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
 
 torch = pytest.importorskip("torch")
 
-STREAM = Stream.from_seed(7, np.zeros(1)).fold(0, LABELS)
-KEY = (int(STREAM.high[0]) & 0xFFFFFFFF) << 32 | (int(STREAM.low[0]) & 0xFFFFFFFF)
+KEY = Key.from_seed(7, np.zeros(1)).fold(0, LABELS)
+KEY_BITS = (int(KEY.high[0]) & 0xFFFFFFFF) << 32 | (int(KEY.low[0]) & 0xFFFFFFFF)
 
 
 def pairs(n_points):
@@ -51,13 +51,13 @@ def drawn(exchange, first, lanes, device):
         torch.tensor(a, dtype=torch.int32, device=device)
         for a in (exchange.left, exchange.quota, exchange.weight)
     )
-    return draw_words(KEY, first, left, quota, weight, lanes)
+    return draw_words(KEY_BITS, first, left, quota, weight, lanes)
 
 
 def host_words(exchange, first, groups):
     """The words of the processor, of 64 labellings each, as tables of labels `(units, labellings)`."""
     starts = range(first, first + groups * GROUP, LABELLINGS)
-    tables = [labels.unpacked(labels.draw_labels(STREAM, start, exchange)) for start in starts]
+    tables = [labels.unpacked(labels.draw_labels(KEY, start, exchange)) for start in starts]
     return np.concatenate(tables, axis=1)
 
 
@@ -100,14 +100,14 @@ def test_costs_are_those_of_the_processor(exchange, p, rng, cuda_device):
     ]
     assert found[0].shape == found[1].shape == (3, 2 * GROUP)
     for first in (0, LABELLINGS, GROUP):
-        own = labels.draw_labels(STREAM, 64 + first, exchange)
+        own = labels.draw_labels(KEY, 64 + first, exchange)
         n = exchange.sizes(own, LABELLINGS)
         for slice_ in range(3):
             row = slice(slice_, slice_ + 1)
             at, places = exchange.unit[order[row]], order[row].astype(np.uint32)
             expected = (
-                labels.line_totals(values[row], at, own, n, p),
-                labels.space_totals(points, places, exchange, own, n, p),
+                pricing.line_totals(values[row], at, own, n, p),
+                pricing.space_totals(points, places, exchange, own, n, p),
             )
             for ours, theirs in zip(found, expected, strict=True):
                 mine = ours[slice_, first : first + LABELLINGS].cpu().numpy()
@@ -128,7 +128,7 @@ def on_gpu(cuda_device, monkeypatch):
 
 @pytest.mark.parametrize("memory", [None, 8_000], ids=["at once", "in pieces"])
 @pytest.mark.parametrize(
-    ("score", "p", "design", "directions"),
+    ("method", "p", "design", "directions"),
     [
         ("sliced", 1, "free", "auto"),
         ("sliced", 1, "clusters", "iid"),
@@ -138,7 +138,7 @@ def on_gpu(cuda_device, monkeypatch):
     ],
     ids=str,
 )
-def test_the_test_is_that_of_the_processor(score, p, design, directions, memory, on_gpu, rng):
+def test_the_test_is_that_of_the_processor(method, p, design, directions, memory, on_gpu, rng):
     # Rounded, so that some points tie.
     x, y = np.round(rng.normal(size=(40, 3)), 1), np.round(rng.normal(size=(31, 3)) + 0.2, 1)
     groups = {
@@ -148,7 +148,7 @@ def test_the_test_is_that_of_the_processor(score, p, design, directions, memory,
     }[design]
     options = {
         "p": p,
-        "score": score,
+        "method": method,
         "groups": groups,
         "directions": directions,
         "n_directions": 7 if isinstance(directions, str) else None,
@@ -160,12 +160,40 @@ def test_the_test_is_that_of_the_processor(score, p, design, directions, memory,
     np.testing.assert_allclose(found.null_distribution, expected.null_distribution, rtol=1e-12)
     assert found.statistic == pytest.approx(expected.statistic, rel=1e-12)
     assert found.pvalue == expected.pvalue
+    np.testing.assert_array_equal(found.column_pvalues, expected.column_pvalues)
+
+
+@pytest.mark.parametrize("memory", [None, 20_000], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("stop_early", [False, True])
+def test_the_test_by_all_statistics_is_that_of_the_processor(memory, stop_early, on_gpu, rng):
+    x, y = np.round(rng.normal(size=(40, 3)), 1), np.round(rng.normal(size=(31, 3)), 1)
+    options = {"method": "auto", "n_directions": 7, "n_permutations": 2 * GROUP + 10, "rng": 3}
+    options |= {"stop_early": stop_early}
+    expected = osl.two_sample_test(x, y, **options)
+    found = osl.two_sample_test(*on_gpu(x, y), memory=memory, **options)
+    assert expected.stopped_early == stop_early
+    assert (found.pvalue, found.parts, found.n_permutations) == (
+        expected.pvalue,
+        expected.parts,
+        expected.n_permutations,
+    )
+    np.testing.assert_array_equal(found.column_pvalues, expected.column_pvalues)
+    np.testing.assert_allclose(found.column_statistics, expected.column_statistics, rtol=1e-12)
 
 
 def test_labellings_are_drawn_as_far_as_memory_goes():
     exchange = labels.free_exchange(500, 500)
     test = permutations.PermutationTest(
-        "sliced", 1.0, None, exchange, None, None, None, 10_000, 1 << 20, 1, home=object()
+        (permutations.Statistic("sliced", 1.0),),
+        None,
+        exchange,
+        None,
+        None,
+        None,
+        10_000,
+        1 << 20,
+        1,
+        home=object(),
     )
     assert test.lanes % GROUP == 0
     assert test.lanes // 8 * 1000 <= (1 << 20) // 4

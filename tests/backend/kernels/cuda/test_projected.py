@@ -46,6 +46,7 @@ def assert_step(found, expected, wanted, dim):
         assert found[1] is None
 
 
+@pytest.mark.thin
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("p", [1, 2, 1.5])
 @pytest.mark.parametrize(("n", "dim", "slices"), SIZES)

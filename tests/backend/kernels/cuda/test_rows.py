@@ -189,6 +189,7 @@ def test_kinds_of_short_rows(rng, make, n, places, cuda_device):
     assert_sorted(as_rows(make(rng, 2, n), cuda_device), places)
 
 
+@pytest.mark.thin
 @pytest.mark.usefixtures("small_chip")
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("make", KINDS)
@@ -197,6 +198,7 @@ def test_long_rows_are_sorted(rng, make, n, places, cuda_device):
     assert_sorted(as_rows(make(rng, 2, n), cuda_device), places)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("make", [spread, tied, skewed])
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 31, 32, 33, 255, 256, 257, 511, 512, 513])
@@ -240,7 +242,7 @@ def test_every_bucket_fits_on_chip(rng, make, cuda_device):
 @pytest.mark.usefixtures("small_chip")
 @pytest.mark.parametrize("places", [False, True])
 def test_more_buckets_than_threads(rng, places, cuda_device, monkeypatch):
-    """Most of them are empty, since a sample of a block's size cannot tell so many apart."""
+    """Most buckets are empty: a sample of a block's size has fewer borders than there are buckets."""
     monkeypatch.setattr(cuda_rows, "BUCKET", 2)
     assert_sorted(as_rows(spread(rng, 2, 1000), cuda_device), places)
 
@@ -661,3 +663,16 @@ def test_only_far_clouds_are_moved(rng, n, dim, cuda_device):
         assert x[:-1].abs().max() < 20
         assert (y + 4096 - near).abs().max() < 20
         assert x[-1].isnan().equal(far[-1].isnan())
+
+
+@pytest.mark.parametrize(("slices", "dim"), [(1, 1), (5, 3), (3, 600)])
+def test_rows_of_unit_length_or_nan(rng, cuda_device, slices, dim):
+    """Rows are kept, divided by their length, or made NaN; NaN stays NaN."""
+    theta = rng.normal(size=(slices, dim))
+    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
+    kinds = np.stack([theta, theta * (1 + 1e-4), theta * 1.1, theta * np.nan])
+    table = torch.tensor(kinds.reshape(-1, dim), dtype=torch.float32, device=cuda_device)
+    found = cuda_rows.check_rows(table, 3e-4, 1e-6).reshape(4, slices, dim).cpu()
+    assert torch.equal(found[0], torch.tensor(theta, dtype=torch.float32))
+    np.testing.assert_allclose(found[1], theta, rtol=3e-7)
+    assert torch.isnan(found[2:]).all()

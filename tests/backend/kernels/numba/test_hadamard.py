@@ -62,6 +62,7 @@ def assert_close(found, expected, dtype, dim, rounds=1):
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * eps * scale * rounds * (np.log2(dim) + 1))
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", [1, 2, 4, 8, 16, 32, 64, 1024])
 @pytest.mark.parametrize("n", SIZES)
@@ -72,6 +73,7 @@ def test_rows(rng, n, dim, dtype):
     assert_close(rows, expected, dtype, dim)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize(("n", "paired"), [*((n, False) for n in SIZES), (1, True), (63, True)])
@@ -88,6 +90,7 @@ def test_project(rng, n, dim, dtype, paired):
         assert_close(out, expected[first:], dtype, ambient, rounds=3)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize(("n", "paired"), [*((n, False) for n in SIZES), (1, True), (63, True)])

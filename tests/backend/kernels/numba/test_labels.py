@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from orthoslice.applications.two_sample import labels
-from orthoslice.backend.arrays import LABELS, Stream
+from orthoslice.applications.two_sample import labels, pricing
+from orthoslice.backend.arrays import LABELS, Key
 from orthoslice.backend.kernels import LABELLINGS
 
-STREAM = Stream.from_seed(7, np.zeros(1)).fold(0, LABELS)
+KEY = Key.from_seed(7, np.zeros(1)).fold(0, LABELS)
 
 
 def strata(rng: np.random.Generator, n_points: int) -> labels.Exchange:
@@ -37,18 +37,18 @@ def test_draws_are_those_of_the_reference(rng: np.random.Generator) -> None:
             drawn = []
             for name in ("numba", "reference"):
                 with labels.draw_labels.using(name):
-                    drawn.append(labels.draw_labels(STREAM, first, exchange))
+                    drawn.append(labels.draw_labels(KEY, first, exchange))
             np.testing.assert_array_equal(*drawn)
             assert drawn[0].dtype == np.uint64
 
 
 def test_strata_keep_their_numbers(rng: np.random.Generator) -> None:
     for exchange in exchanges(rng):
-        table = labels.unpacked(labels.label_block(STREAM, 1, exchange))
+        table = labels.unpacked(labels.label_block(KEY, 1, exchange))
         stratum = np.cumsum(exchange.quota >= 0) - 1
         for k, quota in enumerate(exchange.quota[exchange.quota >= 0]):
             assert (table[stratum == k].sum(axis=0) == quota).all()
-    assert (labels.unpacked(labels.label_block(STREAM, 0, exchange))[:, 0] == exchange.observed).all()
+    assert (labels.unpacked(labels.label_block(KEY, 0, exchange))[:, 0] == exchange.observed).all()
 
 
 def _statistic(counts: np.ndarray) -> float:
@@ -58,7 +58,7 @@ def _statistic(counts: np.ndarray) -> float:
 def test_all_subsets_are_equally_likely() -> None:
     """Chi-square on the 10 subsets of 2 out of 5: a false alarm once in a million seeds."""
     exchange = labels.free_exchange(2, 3)
-    tables = [labels.unpacked(labels.draw_labels(STREAM, k * LABELLINGS, exchange)) for k in range(200)]
+    tables = [labels.unpacked(labels.draw_labels(KEY, k * LABELLINGS, exchange)) for k in range(200)]
     codes = (1 << np.arange(5)) @ np.concatenate(tables, axis=1)
     counts = np.unique(codes, return_counts=True)[1]
     assert len(counts) == 10
@@ -77,15 +77,15 @@ def test_totals(p: float, rng: np.random.Generator) -> None:
         values = points @ rng.normal(size=(3, 4))
         order = np.argsort(values, axis=0, kind="stable").T
         values = np.take_along_axis(values.T, order, axis=1)
-        words = labels.label_block(STREAM, 0, exchange)
+        words = labels.label_block(KEY, 0, exchange)
         for lanes in (1, 37, 64):
             sizes = exchange.sizes(words, lanes)
             found = {}
             for name in ("numba", "reference"):
-                with labels.line_totals.using(name), labels.space_totals.using(name):
-                    lines = labels.line_totals(values, exchange.unit[order], words, sizes, p)
+                with pricing.line_totals.using(name), pricing.space_totals.using(name):
+                    lines = pricing.line_totals(values, exchange.unit[order], words, sizes, p)
                     places = order.astype(np.uint32)
-                    space = labels.space_totals(points, places, exchange, words, sizes, p)
+                    space = pricing.space_totals(points, places, exchange, words, sizes, p)
                     found[name] = np.stack([lines, space])
             assert found["numba"].shape == (2, lanes)
             np.testing.assert_allclose(found["numba"], found["reference"], rtol=1e-12, atol=1e-14)
@@ -93,7 +93,7 @@ def test_totals(p: float, rng: np.random.Generator) -> None:
 
 def test_sizes_of_clusters(rng: np.random.Generator) -> None:
     exchange = clusters(rng, 9)
-    words = labels.label_block(STREAM, 0, exchange)
+    words = labels.label_block(KEY, 0, exchange)
     table = labels.unpacked(words)[exchange.unit]
     sizes = exchange.sizes(words, LABELLINGS)
     np.testing.assert_array_equal(sizes, table.sum(axis=0))
@@ -107,7 +107,7 @@ def test_totals_of_what_is_kept(p: float, n: int, m: int, rng: np.random.Generat
     values = np.round(rng.normal(size=(4, n + m)), 1)
     order = np.argsort(values, axis=1, kind="stable")
     values, at = np.take_along_axis(values, order, axis=1), order.astype(np.uint32)
-    words = labels.label_block(STREAM, 0, exchange)
+    words = labels.label_block(KEY, 0, exchange)
     kept = labels.unpacked(words)
     assert kept[:, 0].all()
     sizes = np.stack([kept[:n].sum(axis=0), kept[n:].sum(axis=0)], axis=1)
@@ -115,8 +115,8 @@ def test_totals_of_what_is_kept(p: float, n: int, m: int, rng: np.random.Generat
     for lanes in (1, 37, 64):
         found = []
         for name in ("numba", "reference"):
-            with labels.kept_totals.using(name):
-                found.append(labels.kept_totals(values, at, words, sizes[:lanes], n, p))
+            with pricing.kept_totals.using(name):
+                found.append(pricing.kept_totals(values, at, words, sizes[:lanes], n, p))
         assert found[0].shape == (lanes,)
         np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-14)
 
@@ -128,7 +128,7 @@ def test_sorted_rows_have_the_units_of_the_reference(rng: np.random.Generator) -
         rows = np.round(rng.normal(size=(2, n)), 2)
         found = []
         for name in ("numba", "reference"):
-            with labels.sort_with_units.using(name):
-                found.append(labels.sort_with_units(rows.copy(), unit))
+            with pricing.sort_with_units.using(name):
+                found.append(pricing.sort_with_units(rows.copy(), unit))
         for mine, plain in zip(*found, strict=True):
             np.testing.assert_array_equal(mine, plain)

@@ -10,7 +10,7 @@ from helpers import both_rows
 from scipy.optimize import linear_sum_assignment
 
 import orthoslice as osl
-from orthoslice.applications.match import regroup as exchanges
+from orthoslice.applications.match import regroup
 from orthoslice.applications.match.regroup import MassPairs, Match
 from orthoslice.clouds.cloud import Cloud
 
@@ -35,10 +35,10 @@ def permutation(n: int, seed: int) -> np.ndarray:
 def test_halves(n: int, levels: int, ties: bool) -> None:
     keys = np.random.default_rng(n).normal(size=(levels, n))
     keys = np.round(keys) if ties else keys
-    found, expected = both_rows(exchanges.halve, keys, None, kernel="numba")
+    found, expected = both_rows(regroup.halve, keys, None, kernel="numba")
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.sort(found), np.arange(n))
-    starts = exchanges.group_starts(n, levels)
+    starts = regroup.group_starts(n, levels)
     assert np.ptp(np.diff(starts)) <= 1
     if levels == 1:
         lower, upper = np.split(keys[0, found], [starts[1]])
@@ -50,7 +50,7 @@ def test_halves_of_equal_masses_are_halves_of_equal_size() -> None:
     keys = np.random.default_rng(0).normal(size=(5, 96))
     masses = np.full(96, 2**62 // 96)
     masses[0] += 2**62 - masses.sum()
-    np.testing.assert_array_equal(exchanges.halve(keys, masses), exchanges.halve(keys, None))
+    np.testing.assert_array_equal(regroup.halve(keys, masses), regroup.halve(keys, None))
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 2.5])
@@ -58,9 +58,9 @@ def test_halves_of_equal_masses_are_halves_of_equal_size() -> None:
 @pytest.mark.parametrize("n", SIZES)
 def test_merging(n: int, ties: bool, p: float) -> None:
     x, y = clouds(n, ties)
-    match = exchanges.make_match(permutation(n, 1), x, y, p)
-    other = exchanges.make_match(permutation(n, 2), x, y, p)
-    merged, expected = both_rows(exchanges.merge_matches, match, other.partner, x, y, p, kernel="numba")
+    match = regroup.make_match(permutation(n, 1), x, y, p)
+    other = regroup.make_match(permutation(n, 2), x, y, p)
+    merged, expected = both_rows(regroup.merge_matches, match, other.partner, x, y, p, kernel="numba")
     np.testing.assert_allclose(merged.cost, expected.cost, rtol=1e-13)
     np.testing.assert_array_equal(merged.partner, expected.partner)
     check(merged, x, y, p)
@@ -72,29 +72,29 @@ def test_merging(n: int, ties: bool, p: float) -> None:
 def check(match: Match, x: Cloud, y: Cloud, p: float) -> None:
     """It is a permutation, and costs what it says."""
     np.testing.assert_array_equal(np.sort(match.partner), np.arange(x.n))
-    np.testing.assert_allclose(match.cost, exchanges.make_match(match.partner, x, y, p).cost, rtol=1e-13)
+    np.testing.assert_allclose(match.cost, regroup.make_match(match.partner, x, y, p).cost, rtol=1e-13)
 
 
 def test_merging_by_hand() -> None:
     """Two cycles, one cheaper in each; merging picks both cheap sides."""
     line = Cloud(np.arange(6.0)[:, None])
-    left = exchanges.make_match(np.array([0, 1, 2, 4, 5, 3]), line, line, 2)
+    left = regroup.make_match(np.array([0, 1, 2, 4, 5, 3]), line, line, 2)
     right = np.array([1, 2, 0, 3, 4, 5])
-    assert exchanges.merge_matches(left, right, line, line, 2.0).partner.tolist() == [0, 1, 2, 3, 4, 5]
+    assert regroup.merge_matches(left, right, line, line, 2.0).partner.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", SIZES)
 def test_rematching(n: int, ties: bool, p: float) -> None:
-    """Kernel and SciPy find equally cheap ways; exchanges of two are never dearer than before."""
+    """Kernel and SciPy find equally cheap ways; groups of two never become dearer."""
     x, y = clouds(n, ties)
-    match = exchanges.make_match(permutation(n, 1), x, y, p)
+    match = regroup.make_match(permutation(n, 1), x, y, p)
     for levels in (0, 2):
         answers = {}
         for name in ("numba", "scipy", "reference"):
-            with exchanges.rematch.using(name):
-                answers[name] = exchanges.rematch(match, permutation(n, 3), levels, x, y, p, 1)
+            with regroup.rematch.using(name):
+                answers[name] = regroup.rematch(match, permutation(n, 3), levels, x, y, p, 1)
             check(answers[name], x, y, p)
         total = {name: answer.cost.sum() for name, answer in answers.items()}
         assert total["numba"] == pytest.approx(total["scipy"], rel=1e-12)
@@ -135,11 +135,11 @@ def test_recoupling(p: float, ties: bool) -> None:
     pairs = MassPairs(ix, iy, rng.integers(1, 10**6, 200))
 
     def price(pairs: Any) -> float:
-        return float(pairs.mass @ exchanges.pair_costs(x.points[pairs.ix], y.points[pairs.iy], p))
+        return float(pairs.mass @ regroup.pair_costs(x.points[pairs.ix], y.points[pairs.iy], p))
 
     sums = [np.bincount(i, pairs.mass, 60) for i in (ix, iy)]
     for levels in (0, 3):
-        found = exchanges.recouple(pairs, rng.permutation(200), levels, x, y, p, 2)
+        found = regroup.recouple(pairs, rng.permutation(200), levels, x, y, p, 2)
         assert found.mass.min() > 0
         for i, expected in zip((found.ix, found.iy), sums, strict=True):
             np.testing.assert_array_equal(np.bincount(i, found.mass, 60), expected)

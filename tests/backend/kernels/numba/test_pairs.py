@@ -47,7 +47,7 @@ def expected_prices(x, y, ix, iy, mass, p):
 
 
 def close(found, expected, terms):
-    """Float64 sums of so many terms; the numbers are about 1."""
+    """Whether float64 sums of `terms` numbers of about 1 agree up to rounding."""
     scale = 1 + np.abs(expected).max()
     np.testing.assert_allclose(found, expected, rtol=0, atol=16 * np.finfo(float).eps * scale * terms**0.5)
 

@@ -13,11 +13,11 @@ import pytest
 from orthoslice.backend.kernels.numba import pieces as kernels
 from orthoslice.backend.kernels.rough import leading_bits, rough_bounds
 from orthoslice.costs.lines import sorted_scores
-from orthoslice.costs.pieces import Side, mark_counts, order_roughly, piece_cost
+from orthoslice.costs.pieces import RowInPieces, mark_counts, order_roughly, piece_cost
 from orthoslice.directions.base import steady_product
 
-Table = np.ndarray[Any, Any]
-Law = Callable[[np.random.Generator, int], Table]
+HostArray = np.ndarray[Any, Any]
+Law = Callable[[np.random.Generator, int], HostArray]
 
 LAWS: dict[str, Law] = {
     "normal": lambda rng, n: rng.standard_normal(n),
@@ -66,7 +66,7 @@ def test_marks_are_counted(law: Law, dtype: type, rng: np.random.Generator) -> N
         np.testing.assert_array_equal(found, mark_counts([row], marks))
 
 
-def _pieces(rng: np.random.Generator, row: Table) -> list[Table]:
+def _pieces(rng: np.random.Generator, row: HostArray) -> list[HostArray]:
     """The row in pieces, one of them empty, each in rough order."""
     cuts = np.sort(rng.integers(0, row.size + 1, 4))
     found = [piece.copy() for piece in np.split(row, [*cuts, cuts[-1]])]
@@ -86,7 +86,7 @@ def test_costs(
     monkeypatch.setattr(kernels, "_DRAWN", 1 << 4)
     shared = int(np.gcd(*sizes))
     rows = [law(rng, n).astype(dtype) / dtype(k) for k, n in enumerate(sizes, 2)]
-    sides = [Side(_pieces(rng, row), n // shared) for row, n in zip(rows, sizes[::-1], strict=True)]
+    sides = [RowInPieces(_pieces(rng, row), n // shared) for row, n in zip(rows, sizes[::-1], strict=True)]
     mass = sizes[0] * sides[0].unit
     first = int(rng.integers(0, mass))
     low, high = (float(end) for end in (min(map(np.min, rows)), max(map(np.max, rows))))
@@ -104,11 +104,11 @@ def test_costs(
 
 
 def test_long_rows_are_sorted_in_parts(rng: np.random.Generator) -> None:
-    """Parts fit a cache where they can; where leading bits tell nothing, memory still is as said."""
+    """Parts fit a cache where they can; where all leading bits are equal, memory is still bounded."""
     n = 600_000
     for name, fewest in (("normal", 4), ("far", 1)):
         rows = [LAWS[name](rng, n).astype(np.float32) for _ in range(2)]
-        sides = [Side(_pieces(rng, row), 1) for row in rows]
+        sides = [RowInPieces(_pieces(rng, row), 1) for row in rows]
         parts = kernels._Ordered(sides[0])
         assert len(parts.bounds) >= fewest
         assert (parts.longest < n / 3) == (name == "normal")

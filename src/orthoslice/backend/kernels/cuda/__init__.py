@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from orthoslice.backend.kernels.cuda.compiling import Program, checked, compiled_function, in_context
+from orthoslice.backend.torch_internals import current_device, current_stream
 
 __all__ = [
     "BUCKET",
@@ -108,7 +109,7 @@ class Launch:
         packed.addresses.pack_into(packed.room, 0, *addresses)
         device = self._device
         # The device must be current: one stream number, such as 0, means another stream on each device.
-        if device < 0 or sys.modules["torch"]._C._cuda_getDevice() == device:
+        if device < 0 or current_device() == device:
             self._start(current_stream(device), packed)
             return
         with sys.modules["torch"].cuda.device(device):
@@ -143,13 +144,19 @@ def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
     return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
 
 
-def cuda_refusal(*arrays: Any, dtype: str = "float32") -> str | None:
-    """Why the kernels cannot take these arrays, or None if they can."""
+def is_on_gpu(array: Any) -> bool:
+    """Whether this is a tensor in the memory of an NVIDIA GPU."""
+    return bool(getattr(array, "is_cuda", False))
+
+
+def cuda_refusal(*arrays: Any, dtype: str | tuple[str, ...] = "float32") -> str | None:
+    """Why the kernels cannot take these arrays, of a type or of one of several types; None if they can."""
+    names = (dtype,) if isinstance(dtype, str) else dtype
     for array in arrays:
-        if not getattr(array, "is_cuda", False):
+        if not is_on_gpu(array):
             return "it takes torch tensors on an NVIDIA GPU"
-        if array.dtype != getattr(sys.modules["torch"], dtype):
-            return f"it takes {dtype}, not {array.dtype}"
+        if all(array.dtype != getattr(sys.modules["torch"], name) for name in names):
+            return f"it takes {' and '.join(names)}, not {array.dtype}"
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
             return "it leaves no trace on a gradient tape"
     return device_refusal(arrays[0].get_device())
@@ -170,11 +177,6 @@ def device_refusal(device: int) -> str | None:
     if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
         return "it takes GPUs of compute capability 8.0 (Ampere) or newer"
     return None
-
-
-def current_stream(device: int) -> int:
-    """The stream that torch would use next on a device."""
-    return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
 
 
 def starter(name: str, program: Program, device: int, grid: int, threads: int, shared_bytes: int) -> Start:

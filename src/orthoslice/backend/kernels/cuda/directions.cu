@@ -1,34 +1,20 @@
-// Directions drawn where they are used: a counter-based stream of random numbers, and Haar blocks from it.
+// Directions drawn where they are used: a counter-based generator of random numbers, and Haar blocks from it.
 //
 // Compiled with the numbers of threads defined, DRAWERS of thread blocks that draw and THREADS of those that make rows
 // orthonormal, and with what gram_schmidt.cuh needs.
 //
-// The numbers are those of `orthoslice.backend.arrays.stream`, and the blocks those of `Orthogonal`, to rounding.
+// The numbers are those of `orthoslice.backend.arrays.key`, and the blocks those of `Orthogonal`, to rounding.
 
 #include "gram_schmidt.cuh"
 #include "threefry.cuh"
 
 constexpr int PARTS = WARPS / 4;  // of the inner products of a panel
 
-// The key of a block: of the stream itself, or of a step of a training run.
+// The key of a block: folded from the key of all blocks, or from that of a step of a training run.
 __device__ Words block_key(const u32* high, const u32* low, bool is_step, u32 step, int steps, int block, int purpose) {
     Words key = {*high, *low};
     if (is_step) key = threefry(key, step, steps);
     return threefry(key, block, purpose);
-}
-
-// Two independent standard normals by the Box-Muller transform.
-__device__ void two_normals(Words key, int row, int pair, double* first, double* second) {
-    Words words = threefry(key, row, pair);
-    double high = words.high >> 16, low = words.high & 0xffffu;
-    double below = high * 0x1p-16 + (low + 0.5) * 0x1p-32;
-    double above = (65535.0 - high) * 0x1p-16 + (65535.5 - low) * 0x1p-32;
-    double radius = sqrt(-2.0 * (below < 0.5 ? log(below) : log1p(-above)));
-    double turn = (words.low >> 16) * 0x1p-16 + ((words.low & 0xffffu) + 0.5) * 0x1p-32;
-    double sine, cosine;
-    sincospi(2.0 * turn, &sine, &cosine);
-    *first = radius * cosine;
-    *second = radius * sine;
 }
 
 // Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held. They

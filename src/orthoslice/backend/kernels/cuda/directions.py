@@ -1,6 +1,6 @@
 """Directions drawn on an NVIDIA GPU in one or two launches, without synchronising with the host.
 
-The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of folded streams.
+The references are the samplers themselves: `IID.draw` and `Orthogonal.draw` of folded keys.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ def _on_chip_bytes(rows: int, dim: int) -> int:
     return 8 * (padded * (width + _SMALL) + tables + 2 * _PANEL + 1)
 
 
-def unit_rows(stream: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
+def unit_rows(key: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
     """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
-    out = empty(stream[0], (count, dim), "float32")
+    out = empty(key[0], (count, dim), "float32")
     shape = count, _DRAWERS, _unit_row_bytes(dim)
     draw = bind(_DRAW_UNIT_ROWS, _PROGRAM, out.get_device(), *shape, steps, purpose, dim)
-    draw(*stream, step, out, first)
+    draw(*key, step, out, first)
     return out
 
 
 def orthonormal_rows(
-    stream: Any, step: Any, steps: int, first: int, rows: int, total: int, dim: int, purpose: int
+    key: Any, step: Any, steps: int, first: int, rows: int, total: int, dim: int, purpose: int
 ) -> Any:
     """The first `total` rows of orthonormal blocks of `rows` rows from block `first` on, float32."""
-    work = _work(stream[0].get_device(), 1, total, rows, dim)
-    room, out = work.room(stream[0]), empty(stream[0], (total, dim), "float32")
-    work.drawing(steps, purpose)(*stream, step, None, room, room.data_ptr() + work.counters, first)
-    work.orthonormalise(room, out, stream, step, None, None)
+    work = _work(key[0].get_device(), 1, total, rows, dim)
+    room, out = work.room(key[0]), empty(key[0], (total, dim), "float32")
+    work.drawing(steps, purpose)(*key, step, None, room, room.data_ptr() + work.counters, first)
+    work.orthonormalise(room, out, key, step, None, None)
     return out
 
 
@@ -150,10 +150,10 @@ class Work:
         numbers = steps, purpose, *self._shape, self._n_counters
         return bind(_DRAW_NORMALS, _PROGRAM, self._device, grid, _DRAWERS, 0, *numbers)
 
-    def orthonormalise(self, room: Any, out: Any, stream: Any, step: Any, held: Any, now: Any) -> None:
+    def orthonormalise(self, room: Any, out: Any, key: Any, step: Any, held: Any, now: Any) -> None:
         """Make the drawn rows orthonormal, in float32, and hold them; hand out those of this step as `now`."""
         start = room.data_ptr()
-        self._orthonormalise(*[start + part for part in self._parts], out, *stream, step, held, now)
+        self._orthonormalise(*[start + part for part in self._parts], out, *key, step, held, now)
 
 
 def _work(device: int, ahead: int, total: int, rows: int, dim: int) -> Work:
@@ -166,7 +166,7 @@ _kept_work = functools.lru_cache(maxsize=256)(Work)
 
 @functools.cache
 def _multiprocessors(device: int) -> int:
-    """Of a GPU. In host memory thread blocks run one after the other."""
+    """How many multiprocessors a GPU has; 1 in host memory, where thread blocks run one after the other."""
     if device < 0:
         return 1
     return int(sys.modules["torch"].cuda.get_device_properties(device).multi_processor_count)
@@ -204,9 +204,9 @@ class DrawnAhead:
         """Whether the current CUDA stream is that of earlier calls: another could overwrite what they read."""
         return current_stream(self._now.get_device()) == self._stream
 
-    def __call__(self, stream: Any, step: Any) -> Any:
-        """Those of a step, float32 `(total, dim)`, until the next call."""
+    def __call__(self, key: Any, step: Any) -> Any:
+        """The directions of a step, float32 `(total, dim)`, which the next call overwrites."""
         room = self._work.room(step)
-        self._draw(*stream, step, self._held, room, room.data_ptr() + self._work.counters, 0)
-        self._work.orthonormalise(room, self._kept, stream, step, self._held, self._now)
+        self._draw(*key, step, self._held, room, room.data_ptr() + self._work.counters, 0)
+        self._work.orthonormalise(room, self._kept, key, step, self._held, self._now)
         return self._now

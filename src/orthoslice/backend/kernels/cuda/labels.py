@@ -34,7 +34,7 @@ def draw_words(key: int, first: int, left: Any, quota: Any, weight: Any, lanes: 
     Parameters
     ----------
     key
-        The key of the stream, 64 bits.
+        The key of the generator, 64 bits.
     first
         The number of the first labelling.
     left, quota, weight

@@ -11,7 +11,7 @@ _PROGRAM = Program("lexsort", (("THREADS", _THREADS),))
 _ORDER = Kernel("lexicographic_order", 3, "ii")
 
 LONGEST_CLOUD = 8192
-"""Of more points a single block would be slow, and a coordinate's sort is not what takes the time."""
+"""More points than this are sorted elsewhere: a single block would be slow."""
 
 
 def lexicographic_order(points: Any) -> Any:

@@ -36,8 +36,8 @@ _PROJECT_AT_ONCE = 1 << 30
 # Numbers of a cloud up to which both clouds are sorted at once.
 _SORT_AT_ONCE = 1 << 23
 
-# Working memory a number: the projection, its sorted copy and its place, and the slope.
-_BYTES = 16
+BYTES_A_NUMBER = 16
+"""Working memory: the projection, its sorted copy and its place, and the slope."""
 
 
 def sliced_loss(
@@ -58,7 +58,7 @@ def sliced_loss(
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
     # Parts of equal size, each of which fits `memory`.
-    parts = -(-slices // max(1, memory // (_BYTES * (n + m))))
+    parts = -(-slices // max(1, memory // (BYTES_A_NUMBER * (n + m))))
     if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
         return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
     if target is None:
@@ -75,7 +75,12 @@ def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep 
     """The same for clouds of these shapes without a target, ready to be repeated, if they are small."""
     (n, dim), m, device = x.shape, y.shape[0], x.get_device()
     work = 2 * slices * n * dim
-    if n != m or n > longest_on_chip(device) or work > _PROJECT_AT_ONCE or 2 * _BYTES * slices * n > memory:
+    if (
+        n != m
+        or n > longest_on_chip(device)
+        or work > _PROJECT_AT_ONCE
+        or 2 * BYTES_A_NUMBER * slices * n > memory
+    ):
         return None
     inside = _projects_inside(x, slices)
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None

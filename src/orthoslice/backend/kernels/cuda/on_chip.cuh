@@ -43,13 +43,13 @@ __device__ __forceinline__ int own_count(int n) { return (n - (int)threadIdx.x +
 __device__ __forceinline__ int at_own(int r) { return at(threadIdx.x) + r * (THREADS + THREADS / 32); }
 static_assert(THREADS % 32 == 0, "threads come in warps");
 
-__device__ __forceinline__ void exchange(u32& a, u32& b) {
+__device__ __forceinline__ void sort_two(u32& a, u32& b) {
     u32 low = min(a, b);
     b = max(a, b);
     a = low;
 }
 
-__device__ __forceinline__ void exchange(u64& a, u64& b) {
+__device__ __forceinline__ void sort_two(u64& a, u64& b) {
     bool swap = b < a;
     u64 low = swap ? b : a;
     b = swap ? a : b;
@@ -90,9 +90,9 @@ __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
             for (int j = 0; j < WINDOW; j++) window[j] = first + j < n ? entries.get(first + j) : ~(Entry)0;
             for (int round = 0; round < crowd; round += 2) {
 #pragma unroll
-                for (int j = 0; j + 1 < WINDOW; j += 2) exchange(window[j], window[j + 1]);
+                for (int j = 0; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
 #pragma unroll
-                for (int j = 1; j + 1 < WINDOW; j += 2) exchange(window[j], window[j + 1]);
+                for (int j = 1; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
             }
 #pragma unroll
             for (int j = 0; j < WINDOW; j++)

@@ -14,7 +14,10 @@ __device__ __forceinline__ bool in_fours(const float* table, int width) {
 extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x, float* centre, int n, int dim) {
     SHARED(u32, shared);
     float *lows = reinterpret_cast<float*>(shared), *highs = lows + THREADS;
-    int d = blockIdx.x * 32 + threadIdx.x % 32;
+    int tiles = (dim + 31) / 32, cloud = blockIdx.x / tiles;
+    int d = blockIdx.x % tiles * 32 + threadIdx.x % 32;
+    x += (long long)cloud * n * dim;
+    centre += (long long)cloud * dim;
     float low = INFINITE, high = -INFINITE;
     if (d < dim)
         for (int i = threadIdx.x / 32; i < n; i += WARPS) {
@@ -33,6 +36,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) far_centre(const float* x,
         float middle = low / 2 + high / 2;
         centre[d] = fabsf(middle) > 2 * (high - low) ? middle : 0.0f;
     }
+}
+
+// Rows of `theta (slices, dim)`: as they are if their length is 1 up to `rounding`, divided by it if it is up to `tolerance`,
+// else NaN. A block takes a row.
+extern "C" __global__ void __launch_bounds__(THREADS) check_rows(
+    const float* theta, float* out, int dim, float tolerance, float rounding) {
+    SHARED(u32, shared);
+    double* sums = reinterpret_cast<double*>(shared);
+    theta += (long long)blockIdx.x * dim;
+    out += (long long)blockIdx.x * dim;
+    double square = 0;
+    for (int d = threadIdx.x; d < dim; d += THREADS) square += (double)theta[d] * (double)theta[d];
+    sums[threadIdx.x] = square;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    double length = sqrt(sums[0]), off = fabs(length - 1);
+    // Written so that NaN counts as off.
+    double factor = off <= rounding ? 1.0 : off <= tolerance ? 1 / length : (double)INFINITE - (double)INFINITE;
+    for (int d = threadIdx.x; d < dim; d += THREADS) out[d] = (float)(theta[d] * factor);
 }
 
 // Copies of x `(n, dim)` and, after it, of y `(m, dim)`, moved to the origin where `like (size, dim)` is far from it. A block

@@ -7,6 +7,7 @@ Every kernel stands beside a plain reference: `orthoslice.costs.lines.sorted_sco
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 from orthoslice.backend.kernels.cuda import BUCKET, Kernel, Launch, Program, bind, empty, most_shared_bytes
@@ -43,7 +44,7 @@ _PLAIN = Program(
         ("GATHERED", _GATHERED),
     ),
 )
-# Two stages each: one is filled while the other is used. At the end of a gradient, what groups of threads have.
+# Two stages each: one is filled while the other is used. A gradient ends with the sums of groups of threads.
 _PROJECT_BYTES = 4 * 2 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
 _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
@@ -59,10 +60,11 @@ _FINISH_STEP = Kernel("finish_step", 7, "iiii")
 _ADD_UP = Kernel("add_up", 3, "i")
 _MOVE_CLOUDS = Kernel("move_clouds", 4, "iiiii")
 _FAR_CENTRE = Kernel("far_centre", 2, "ii")
+_CHECK_ROWS = Kernel("check_rows", 2, "iff")
 
 
 class Shape(NamedTuple):
-    """Of a block: its threads, how many numbers each holds, and whether those have places."""
+    """The threads of a block, how many numbers each of them holds, and whether numbers have places."""
 
     threads: int
     items: int
@@ -344,10 +346,19 @@ def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
 
 
 def far_centre(points: Any) -> Any:
-    """Where a cloud `(n, dim)` sits in coordinates in which that is far from 0, `(dim,)`; 0 in the others."""
+    """Where clouds `(..., n, dim)` sit in coordinates in which that is far from 0, `(..., dim)`; else 0."""
     points = points.contiguous()
-    n, dim = points.shape
-    centre = points.new_empty((dim,))
-    room = 4 * 2 * _THREADS
-    _bind_plain(_FAR_CENTRE, points.get_device(), -(-dim // 32), n, dim, shared_bytes=room)(points, centre)
+    *batch, n, dim = points.shape
+    centre = points.new_empty((*batch, dim))
+    blocks, room = math.prod(batch) * -(-dim // 32), 4 * 2 * _THREADS
+    _bind_plain(_FAR_CENTRE, points.get_device(), blocks, n, dim, shared_bytes=room)(points, centre)
     return centre
+
+
+def check_rows(theta: Any, tolerance: float, rounding: float) -> Any:
+    """Rows `(slices, dim)` made of unit length if they are so up to `tolerance`, and NaN if they are not."""
+    slices, dim = theta.shape
+    out, room = theta.new_empty(theta.shape), 8 * _THREADS
+    numbers = dim, tolerance, rounding
+    _bind_plain(_CHECK_ROWS, theta.get_device(), slices, *numbers, shared_bytes=room)(theta.contiguous(), out)
+    return out

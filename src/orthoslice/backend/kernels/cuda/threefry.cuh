@@ -1,4 +1,4 @@
-// The counter-based stream of `orthoslice.backend.arrays.stream`: the same key gives the same numbers everywhere.
+// The counter-based generator of `orthoslice.backend.arrays.key`: the same key gives the same numbers everywhere.
 
 #pragma once
 
@@ -25,4 +25,18 @@ __device__ Words threefry(Words key, u32 c0, u32 c1) {
         x1 += keys[(group + 2) % 3] + group + 1;
     }
     return {x0, x1};
+}
+
+// Two independent standard normals by the Box-Muller transform.
+__device__ void two_normals(Words key, int row, int pair, double* first, double* second) {
+    Words words = threefry(key, row, pair);
+    double high = words.high >> 16, low = words.high & 0xffffu;
+    double below = high * 0x1p-16 + (low + 0.5) * 0x1p-32;
+    double above = (65535.0 - high) * 0x1p-16 + (65535.5 - low) * 0x1p-32;
+    double radius = sqrt(-2.0 * (below < 0.5 ? log(below) : log1p(-above)));
+    double turn = (words.low >> 16) * 0x1p-16 + ((words.low & 0xffffu) + 0.5) * 0x1p-32;
+    double sine, cosine;
+    sincospi(2.0 * turn, &sine, &cosine);
+    *first = radius * cosine;
+    *second = radius * sine;
 }

@@ -2,6 +2,8 @@
 
 numba itself does not check its files: after one was cut short, every later call raises an error, and a changed
 one may crash the process in LLVM.
+
+Everything here builds on private names of numba. Where one of them is gone, nothing is kept on disk.
 """
 
 from __future__ import annotations
@@ -11,22 +13,48 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, InTreeCacheLocator
 
 from orthoslice.backend.caching import read, sealed, unsealed
+from orthoslice.backend.kernels.paying import kernel_directory
+
+
+class _Locator(InTreeCacheLocator):  # type: ignore[misc]
+    """Keeps machine code with what else the library keeps, and not beside its sources.
+
+    A directory that can only be read is of use too: it may have been filled when an image was made.
+    """
+
+    def get_cache_path(self) -> str:
+        return str(kernel_directory())
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], path: str) -> _Locator:
+        return cls(function, path)
+
+
+class _Found(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
 
 
 class SealedCache(FunctionCache):  # type: ignore[misc]
     """numba's cache of a kernel that is made from sources with this digest."""
+
+    _impl_class = _Found
 
     def __init__(self, function: Callable[..., Any], digest: str) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), digest
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with contextlib.suppress(AttributeError):
+            return super().load_overload(sig, target_context)
+        return None
+
     def save_overload(self, sig: Any, data: Any) -> None:
-        # A full disk, or a folder that is gone.
-        with contextlib.suppress(OSError):
+        # OSError: a full disk, or a folder that is gone.
+        with contextlib.suppress(OSError, AttributeError):
             super().save_overload(sig, data)
 
 

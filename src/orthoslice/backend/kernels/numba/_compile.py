@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
+from orthoslice.backend.kernels.paying import sources_digest
 from orthoslice.backend.kernels.waiting import say_if_slow
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,19 +33,29 @@ def compiled(function: Function) -> Function:
     except ImportError:
         return function
     kernel: Function = njit(nogil=True, no_cfunc_wrapper=True)(function)
-    # numba may find no directory that it may write its cache to (a read-only or zipped install).
-    with contextlib.suppress(RuntimeError):
-        from orthoslice.backend.kernels.numba._cache import SealedCache
-
-        # numba checks the kernel's own file only; the digest covers the other files whose code it contains.
-        kernel._cache = SealedCache(function, _digest())  # type: ignore[attr-defined]
+    _keep_on_disk(kernel, function)
     return _announced(kernel)
 
 
+def _keep_on_disk(kernel: Any, function: Callable[..., Any]) -> None:
+    # There may be no home for a cache, and no files of sources (a zipped install). A newer numba may keep its
+    # cache otherwise. Then kernels are compiled in every process.
+    with contextlib.suppress(OSError, RuntimeError, ImportError, AttributeError, TypeError):
+        from orthoslice.backend.kernels.numba._cache import SealedCache
+
+        # numba checks the kernel's own file only; the digest covers the other files whose code it contains.
+        kernel._cache = SealedCache(function, sources_digest())
+
+
 def _announced(kernel: Function) -> Function:
-    """Print a notice when compiling takes long; machine code loaded from the cache does not pass here."""
-    compiler = kernel._compiler  # type: ignore[attr-defined]
-    compile_for = compiler.compile
+    """Print a notice when compiling takes long; machine code loaded from the cache does not pass here.
+
+    numba's name for its compiler is private. Without it there is no notice.
+    """
+    compiler = getattr(kernel, "_compiler", None)
+    compile_for = getattr(compiler, "compile", None)
+    if compiler is None or compile_for is None:
+        return kernel
 
     @functools.wraps(compile_for)
     def compile_aloud(*signature: Any) -> Any:
@@ -57,16 +66,23 @@ def _announced(kernel: Function) -> Function:
     return kernel
 
 
-@functools.cache
-def _digest() -> str:
-    """Changes with every file that machine code is made from."""
-    here = Path(__file__).parent
-    files = [here.parent / "__init__.py", *sorted(here.glob("*.py"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
 def summing(function: Function) -> Function:
     """Compile a loop whose sum may be reordered, without which it would not be vector code."""
     kernel = compiled(function)
     getattr(kernel, "targetoptions", {})["fastmath"] = {"reassoc", "contract"}
+    return kernel
+
+
+def compiled_for_c(signature: Any, function: Callable[..., Any]) -> Any:
+    """Compile a function that C code may call at its `address`; kept on disk like other kernels."""
+    from numba import cfunc
+    from numba.core.ccallback import CFunc
+
+    try:
+        kernel = CFunc(function, (signature.args, signature.return_type), locals={}, options={"nopython": True})
+        _keep_on_disk(kernel, function)
+        with say_if_slow("compiling kernels for this processor, once"):
+            kernel.compile()
+    except (AttributeError, TypeError):  # what is not public may have changed
+        return cfunc(signature)(function)
     return kernel

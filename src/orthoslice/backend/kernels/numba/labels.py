@@ -2,7 +2,7 @@
 
 A word of LANES bits holds the label of one unit under LANES labellings: the labels of ten thousand points fit
 a core's nearest caches. The plain references are those of `draw_labels`, `line_totals`
-and `space_totals` in `orthoslice.applications.two_sample.labels`.
+and `space_totals` in `orthoslice.applications.two_sample`.
 """
 
 from __future__ import annotations
@@ -82,15 +82,17 @@ def _unpack(words: Any, lane: Any, labels: Any) -> None:
 def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
     """Add the costs for any p: points of both sides are dealt to rows of their own, which are in order then."""
     n_all = at.shape[1]
-    labels = np.empty(words.size, dtype=np.uint8)
+    # Words in the order of the direction: gathered once for all labellings, then read from left to right.
+    line = np.empty(n_all, dtype=np.uint64)
     # One place more: the last point is written to both sides, and counts on one.
     a, b = np.empty(n_all + 1), np.empty(n_all + 1)
-    for lane in range(lanes):
-        _unpack(words, lane, labels)
-        for s in range(at.shape[0]):
+    for s in range(at.shape[0]):
+        for k in range(n_all):
+            line[k] = words[at[s, k]]
+        for lane in range(lanes):
             i, j = np.int64(0), np.int64(0)
             for k in range(n_all):
-                mine = np.int64(labels[at[s, k]])
+                mine = np.int64((line[k] >> np.uint64(lane)) & np.uint64(1))
                 # Branch-free: write to both sides, advance one counter. A random label is unpredictable.
                 a[i] = values[s, k]
                 b[j] = values[s, k]
@@ -164,17 +166,17 @@ def space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
 @compiled
 def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
     n_all = order.shape[1]
-    labels = np.empty(words.size, dtype=np.uint8)
+    line = np.empty(n_all, dtype=np.uint64)
     a, b = np.empty(n_all + 1, dtype=np.uint32), np.empty(n_all + 1, dtype=np.uint32)
-    for lane in range(lanes):
-        _unpack(words, lane, labels)
-        for s in range(order.shape[0]):
+    for s in range(order.shape[0]):
+        for k in range(n_all):
+            line[k] = words[unit[order[s, k]]]
+        for lane in range(lanes):
             i, j = np.int64(0), np.int64(0)
             for k in range(n_all):
-                point = order[s, k]
-                mine = np.int64(labels[unit[point]])
-                a[i] = point
-                b[j] = point
+                mine = np.int64((line[k] >> np.uint64(lane)) & np.uint64(1))
+                a[i] = order[s, k]
+                b[j] = order[s, k]
                 i += mine
                 j += 1 - mine
             totals[lane] += space_cost(points, a[:i], b[:j], p)
@@ -217,7 +219,7 @@ def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
     Parameters
     ----------
     high, low
-        The key of the stream, two words of 32 bits.
+        The key of the generator, two words of 32 bits.
     first
         The number of the first labelling.
     left

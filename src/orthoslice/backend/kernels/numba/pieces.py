@@ -22,7 +22,7 @@ from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
 from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
-from orthoslice.backend.kernels.rough import ROUGH_BITS, Side, leading_bits, rough_bounds
+from orthoslice.backend.kernels.rough import ROUGH_BITS, RowInPieces, leading_bits, rough_bounds
 
 # About _PART numbers, which a core's cache holds, are sorted at a time; one in _DRAWN is drawn to cut there.
 _PART = 1 << 17
@@ -194,7 +194,7 @@ def _repeated(value: float, count: int, dtype: Any) -> Iterator[Any]:
 class _Ordered:
     """The numbers of a side in order, a part at a time; `skipped` are left out."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: RowInPieces) -> None:
         self.side = side
         self.pieces = [piece for piece in side.pieces if piece.size]
         self.dtype = side.pieces[0].dtype
@@ -223,17 +223,17 @@ class _Ordered:
         yield from _repeated(high, n_high - min(skipped, n_high), self.dtype)
 
 
-def price_pieces(x: Side, y: Side, mass: int, p: float) -> float:
+def price_pieces(x: RowInPieces, y: RowInPieces, mass: int, p: float) -> float:
     """What it costs to move `mass` of one side onto the other: see `orthoslice.costs.pieces.piece_cost`."""
     sides = _Ordered(x), _Ordered(y)
     longest = max(side.longest for side in sides)
     bits, spare = (np.empty(longest, dtype=as_bits(np.empty(0, sides[0].dtype)).dtype) for _ in range(2))
-    streams = [side.parts(bits, spare) for side in sides]
+    sorted_parts = [side.parts(bits, spare) for side in sides]
     a = b = np.empty(0, dtype=sides[0].dtype)
     left_a, left_b = (side.unit - side.skipped % side.unit for side in (x, y))
     total = 0.0
     while mass > 0:
-        a, b = (part if part.size else next(stream) for part, stream in zip((a, b), streams, strict=True))
+        a, b = (part if part.size else next(later) for part, later in zip((a, b), sorted_parts, strict=True))
         if x.unit == y.unit == 1:
             i = j = min(a.size, b.size, mass)
             cost = cost_ranks(a[:i], b[:i], p)
@@ -258,7 +258,7 @@ def score_long_rows(px: Any, py: Any, p: float) -> Any:
     mass = n * (m // shared)
     scores = np.empty(len(px))
     for s in range(len(px)):
-        x, y = Side(_cut(px[s]), m // shared), Side(_cut(py[s]), n // shared)
+        x, y = RowInPieces(_cut(px[s]), m // shared), RowInPieces(_cut(py[s]), n // shared)
         scores[s] = price_pieces(x, y, mass, p) / mass
     return scores
 

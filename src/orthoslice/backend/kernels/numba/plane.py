@@ -30,7 +30,7 @@ BEGIN, END = -1, -2
 SHORT_SPAN = 2.0**-8
 
 
-class Side(NamedTuple):
+class SweptCloud(NamedTuple):
     """One cloud of n points in the sweep, which updates the last eight arrays in place.
 
     Points are numbered in lexicographic order, which is their projected order just after angle 0.
@@ -107,8 +107,8 @@ def _rank_at(edge: IntArray, mass: int, guess: int) -> int:
 
 @compiled
 def _close(
-    own: Side,
-    other: Side,
+    own: SweptCloud,
+    other: SweptCloud,
     rank: int,
     angle: float,
     cause: int,
@@ -145,7 +145,7 @@ def _close(
 
 
 @compiled
-def _gather(own: Side, begin: int) -> tuple[int, int]:
+def _gather(own: SweptCloud, begin: int) -> tuple[int, int]:
     """Collect the group of events that starts at `begin`: its end, and how many ranks it touches.
 
     Every event moves its first point up by one rank and its second point down by one. The sum of
@@ -168,7 +168,9 @@ def _gather(own: Side, begin: int) -> tuple[int, int]:
 
 
 @compiled
-def _advance(own: Side, other: Side, begin: int, column: int, cells: Cells, count: int) -> tuple[int, int]:
+def _advance(
+    own: SweptCloud, other: SweptCloud, begin: int, column: int, cells: Cells, count: int
+) -> tuple[int, int]:
     """Close the cells that a group of events touches, then let its points change places."""
     end, n_touched = _gather(own, begin)
     touched = own.touched[:n_touched]
@@ -191,7 +193,7 @@ def _advance(own: Side, other: Side, begin: int, column: int, cells: Cells, coun
 
 
 @compiled
-def sweep(x: Side, y: Side, position: IntArray, cells: Cells) -> int:
+def sweep(x: SweptCloud, y: SweptCloud, position: IntArray, cells: Cells) -> int:
     """Sweep on from `position` until the cells are full or the half-turn is done; return their number.
 
     `position` (3,) holds how many events of x and of y are past, and whether the half-turn is done.
@@ -233,22 +235,22 @@ def _product(a: float, b: float) -> tuple[float, float]:
 
 @compiled
 def _normal(
-    x: FloatArray, x_side: Side, y: FloatArray, y_side: Side, event: int, axis: int
+    x: FloatArray, x_swept: SweptCloud, y: FloatArray, y_swept: SweptCloud, event: int, axis: int
 ) -> tuple[float, float]:
     """A coordinate of the difference of points that is perpendicular to an event's direction, unrounded."""
     if event < 0:
         # Perpendicular to angle 0 is (0, -1), and half a turn later (0, 1).
         return (0.0 if axis == 0 else (1.0 if event == END else -1.0)), 0.0
-    if event < y_side.first:
-        i, j = x_side.pair[event, 0], x_side.pair[event, 1]
+    if event < y_swept.first:
+        i, j = x_swept.pair[event, 0], x_swept.pair[event, 1]
         return _difference(x[j, axis], x[i, axis])
-    i, j = y_side.pair[event - y_side.first, 0], y_side.pair[event - y_side.first, 1]
+    i, j = y_swept.pair[event - y_swept.first, 0], y_swept.pair[event - y_swept.first, 1]
     return _difference(y[j, axis], y[i, axis])
 
 
 @compiled
 def sharpen_spans(
-    x: FloatArray, x_side: Side, y: FloatArray, y_side: Side, ends: IntArray, span: FloatArray
+    x: FloatArray, x_swept: SweptCloud, y: FloatArray, y_swept: SweptCloud, ends: IntArray, span: FloatArray
 ) -> None:
     """Replace short spans by the angle between the differences that the events at their ends belong to.
 
@@ -256,12 +258,12 @@ def sharpen_spans(
     """
     for k in range(span.size):
         # A short span between events of one cloud may stay rounded: the coupling is as good as on either side.
-        if span[k] >= SHORT_SPAN or (ends[k, 0] < y_side.first) == (ends[k, 1] < y_side.first):
+        if span[k] >= SHORT_SPAN or (ends[k, 0] < y_swept.first) == (ends[k, 1] < y_swept.first):
             continue
-        ux, ux_rest = _normal(x, x_side, y, y_side, ends[k, 0], 0)
-        uy, uy_rest = _normal(x, x_side, y, y_side, ends[k, 0], 1)
-        wx, wx_rest = _normal(x, x_side, y, y_side, ends[k, 1], 0)
-        wy, wy_rest = _normal(x, x_side, y, y_side, ends[k, 1], 1)
+        ux, ux_rest = _normal(x, x_swept, y, y_swept, ends[k, 0], 0)
+        uy, uy_rest = _normal(x, x_swept, y, y_swept, ends[k, 0], 1)
+        wx, wx_rest = _normal(x, x_swept, y, y_swept, ends[k, 1], 0)
+        wy, wy_rest = _normal(x, x_swept, y, y_swept, ends[k, 1], 1)
         first, first_rest = _product(ux, wy)
         second, second_rest = _product(uy, wx)
         cross, rest = _difference(first, second)

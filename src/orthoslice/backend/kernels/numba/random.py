@@ -1,4 +1,4 @@
-"""The counter-based stream, compiled. The plain reference is `orthoslice.backend.arrays.stream.threefry`."""
+"""The counter-based generator, compiled. The plain reference is `orthoslice.backend.arrays.key.threefry`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,426 @@
+"""Columns of two tables by all their rows, in their own units: means, spreads, shares, gaps, and tests.
+
+A pass over the rows of a table makes a :class:`Tally`, which does not grow with their number; two tallies tell
+how every column differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orthoslice.applications.explain.explanation import Feature
+from orthoslice.backend.arrays import HostArray
+
+OTHERS, MISSING = "(other)", "(missing)"
+
+# The most values at which distribution functions are compared, for one column and for all of them together.
+_MOST_EDGES, _ALL_EDGES, _FEWEST_EDGES = 2048, 1 << 21, 16
+
+# Rows of each table that those values are chosen from.
+_EDGE_ROWS = 20_000
+
+# Numbers that are read at a time.
+_PIECE_ITEMS = 1 << 20
+
+# Levels that are expected to occur less often than this are counted together in a test of shares.
+_FEWEST_EXPECTED = 5.0
+
+# A mean or a spread is told to have changed if it did by this many standard errors.
+_TOLD_ERRORS = 3.0
+
+
+class TableColumn(NamedTuple):
+    """A column of a table, and the features that stand for it in an array `(rows, features)`."""
+
+    name: str
+    place: int
+    """Its first feature."""
+    levels: tuple[str, ...] = ()
+    """Of a category, the values whose rows are 1 in its features, one after the other; none for a number."""
+    rest: str | None = None
+    """The value of a category with two values that has no feature: those rows are 0."""
+    missing: int | None = None
+    """The feature that is 1 where a number is missing; the number itself is filled in then."""
+
+    @property
+    def features(self) -> range:
+        """The places of its features, but for `missing`."""
+        return range(self.place, self.place + max(1, len(self.levels)))
+
+    @property
+    def is_category(self) -> bool:
+        return bool(self.levels)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What all rows of a table come to: what two tables need to be compared column by column."""
+
+    n_rows: int
+    n_values: HostArray
+    """How many rows have a value, of every feature, or the sum of their weights."""
+    mean: HostArray
+    squares: HostArray
+    """Sums of squared deviations from the mean."""
+    below: tuple[HostArray, ...]
+    """Of every column of numbers, how many values lie between neighbouring edges."""
+    edges: tuple[HostArray, ...]
+    """Of every column of numbers, the values that `below` counts between."""
+
+    def merged(self, other: Tally) -> Tally:
+        """The tally of the rows of both."""
+        n = self.n_values + other.n_values
+        part = np.divide(other.n_values, n, out=np.zeros_like(n), where=n > 0)
+        gap = other.mean - self.mean
+        return Tally(
+            self.n_rows + other.n_rows,
+            n,
+            self.mean + part * gap,
+            # The root comes first: no row times an infinite square would be NaN.
+            self.squares + other.squares + (np.sqrt(self.n_values * part) * gap) ** 2,
+            tuple(a + b for a, b in zip(self.below, other.below, strict=True)),
+            self.edges,
+        )
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """How a column differs between two tables, in its own units and by all their rows.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    kind
+        "number" or "category".
+    means, spreads
+        Of numbers, in both tables; spreads are standard deviations. None for a category.
+    shares
+        Of a category, the share of rows with each value, in both tables, those that changed most first.
+    missing
+        The share of rows without a value, in both tables.
+    distance
+        The largest difference of the two distribution functions (Kolmogorov and Smirnov), or half the sum of
+        the differences of shares: from 0, the same, to 1, nothing in common.
+    pvalue
+        How often a column of one law differs as much, adjusted for the number of columns (Holm): the chance
+        that any column without a change has a value of at most 0.05 is at most 5%. None for rows with weights.
+    """
+
+    name: str
+    kind: str
+    means: tuple[float, float] | None
+    spreads: tuple[float, float] | None
+    shares: dict[str, tuple[float, float]]
+    missing: tuple[float, float]
+    distance: float
+    pvalue: float | None
+    rows: tuple[int, int]
+    features: tuple[int, ...]
+    """The places of its features in the points."""
+    levels: tuple[str, ...] = ()
+    """Of a category, the values that its features count."""
+    edges: HostArray | None = field(default=None, repr=False, compare=False)
+    """Of numbers, values at which both distributions were compared: those that occur, or many of them."""
+    below: tuple[HostArray, HostArray] | None = field(default=None, repr=False, compare=False)
+    """How many values of each table lie up to the first edge, up to the next, and so on, and above the last."""
+
+    def in_words(self, x: str = "x", y: str = "y") -> str:
+        """What changes from x to y, the parts that are larger than chance makes them."""
+        parts = []
+        if self.shares:
+            there = {value: pair for value, pair in self.shares.items() if any(pair)}
+            told = [f"{_shown_value(v)}: {_percent(a)} -> {_percent(b)}" for v, (a, b) in there.items()]
+            parts += told[:3] + ([f"{len(told) - 3} more values"] if len(told) > 3 else [])
+            for name, side in ((x, 0), (y, 1)):
+                alone = [v for v, pair in self.shares.items() if pair[side] > 0 and pair[1 - side] == 0]
+                if alone:
+                    parts.append(f"only {name} has {', '.join(_shown_value(v) for v in alone[:3])}")
+        elif self.means is not None and self.spreads is not None:
+            parts += _numbers_in_words(self, y)
+        if self.missing[0] != self.missing[1]:
+            parts.append(f"missing {_percent(self.missing[0])} -> {_percent(self.missing[1])}")
+        return "; ".join(parts) or "the same"
+
+
+def edges_of(tables: Sequence[HostArray], columns: Sequence[TableColumn]) -> tuple[HostArray, ...]:
+    """Values of every column of numbers at which the distributions of all tables are compared."""
+    numbers = [column for column in columns if not column.is_category]
+    most = min(_MOST_EDGES, max(_FEWEST_EDGES, _ALL_EDGES // max(1, len(numbers))))
+    some = [np.asarray(table[:: max(1, -(-len(table) // _EDGE_ROWS))]) for table in tables]
+    found = []
+    for column in numbers:
+        values = np.sort(np.concatenate([rows[_has_value(rows, column), column.place] for rows in some]))
+        # Values that occur, so that ties fall on one side of an edge.
+        places = np.unique(np.linspace(0, max(0, len(values) - 1), most).astype(int))
+        found.append(np.unique(values[places]) if len(values) else values)
+    return tuple(found)
+
+
+def tally_rows(
+    points: HostArray,
+    columns: Sequence[TableColumn],
+    edges: Sequence[HostArray],
+    weights: HostArray | None = None,
+) -> Tally:
+    """One pass over the points `(rows, features)`; memory maps may be larger than memory."""
+    n_features = points.shape[1]
+    numbers = [column for column in columns if not column.is_category]
+    none = np.zeros(n_features)
+    total = Tally(0, none, none, none, tuple(np.zeros(len(edge) + 1) for edge in edges), tuple(edges))
+    for rows, mass in _pieces(points, weights):
+        # 1 or the weight of a row, and 0 where there is no value.
+        there = np.ones(rows.shape) if mass is None else np.repeat(mass[:, None], n_features, axis=1)
+        below = []
+        for column, edge in zip(numbers, edges, strict=True):
+            has = _has_value(rows, column)
+            there[~has, column.place] = 0
+            bins = np.searchsorted(edge, rows[has, column.place], side="left")
+            below.append(np.bincount(bins, None if mass is None else mass[has], len(edge) + 1).astype(float))
+        n = there.sum(axis=0)
+        mean = np.divide((there * rows).sum(axis=0), n, out=np.zeros(n_features), where=n > 0)
+        with np.errstate(over="ignore"):  # the spread of numbers above 1e150 is told as infinite
+            squares = ((np.sqrt(there) * (rows - mean)) ** 2).sum(axis=0)
+            total = total.merged(Tally(len(rows), n, mean, squares, tuple(below), total.edges))
+    return total
+
+
+def compare_columns(
+    x: Tally, y: Tally, columns: Sequence[TableColumn], *, test: bool = True
+) -> tuple[ColumnChange, ...]:
+    """Every column of two tables, the surest change first; without `test` there are no p-values."""
+    found, place = [], 0
+    for column in columns:
+        if column.is_category:
+            change, pvalue = _compare_shares(x, y, column)
+        else:
+            change, pvalue = _compare_numbers(x, y, column, place)
+            place += 1
+        found.append((change, pvalue))
+    changes = [change for change, _ in found]
+    if test:
+        adjusted = adjust([pvalue for _, pvalue in found])
+        changes = [replace(change, pvalue=pvalue) for change, pvalue in zip(changes, adjusted, strict=True)]
+    return _in_order(changes)
+
+
+def adjust(pvalues: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number, by Holm's method.
+
+    Examples
+    --------
+    >>> adjust([0.01, 0.5, 0.02])
+    [0.03, 0.5, 0.04]
+    """
+    found, least = [0.0] * len(pvalues), 0.0
+    for rank, k in enumerate(np.argsort(pvalues, kind="stable").tolist()):
+        least = max(least, min(1.0, (len(pvalues) - rank) * pvalues[k]))
+        found[k] = least
+    return found
+
+
+def with_pvalues(changes: Sequence[ColumnChange], pvalues: Any) -> tuple[ColumnChange, ...]:
+    """The same columns with other adjusted p-values, one a feature: that of a column is the smallest."""
+    found = [replace(c, pvalue=float(min(pvalues[k] for k in c.features))) for c in changes]
+    return _in_order(found)
+
+
+def in_own_units(
+    features: Sequence[Feature], names: Sequence[Hashable], changes: Sequence[ColumnChange], level: float
+) -> tuple[Feature, ...]:
+    """Features as they were found in common units, told in the units of their columns and by all rows.
+
+    Those of columns whose p-value is above the level are told not to have changed.
+    """
+    place = {name: k for k, name in enumerate(names)}
+    owner = {k: change for change in changes for k in change.features}
+    found = []
+    for feature in features:
+        k = place[feature.name]
+        change = owner[k]
+        if change.means is not None and change.spreads is not None and k == change.features[0]:
+            means, spreads, words = change.means, change.spreads, change.in_words()
+        else:
+            means = _share_of(change, k)
+            spreads = math.sqrt(means[0] * (1 - means[0])), math.sqrt(means[1] * (1 - means[1]))
+            words = f"share {_percent(means[0])} -> {_percent(means[1])}"
+        if change.pvalue is not None and change.pvalue > level:
+            words = "no change found"
+        found.append(
+            feature._replace(
+                x_mean=means[0],
+                y_mean=means[1],
+                x_spread=spreads[0],
+                y_spread=spreads[1],
+                change=words,
+                pvalue=change.pvalue,
+            )
+        )
+    return tuple(found)
+
+
+def _share_of(change: ColumnChange, feature: int) -> tuple[float, float]:
+    """The shares of rows that are 1 in a feature of a category, or of a gap."""
+    if change.kind == "number":
+        return change.missing
+    return change.shares[change.levels[feature - change.features[0]]]
+
+
+def _in_order(changes: Sequence[ColumnChange]) -> tuple[ColumnChange, ...]:
+    """The surest change first, and of equally sure ones the largest."""
+    return tuple(sorted(changes, key=lambda c: (1.0 if c.pvalue is None else c.pvalue, -c.distance)))
+
+
+def _compare_numbers(x: Tally, y: Tally, column: TableColumn, number: int) -> tuple[ColumnChange, float]:
+    """The column with this `number` among those of numbers."""
+    k, (x_below, y_below) = column.place, (t.below[number] for t in (x, y))
+    n_x, n_y = x.n_values[k], y.n_values[k]
+    missing = _missing_shares(x, y, column)
+    distance, pvalue = 0.0, 1.0
+    if n_x > 0 and n_y > 0:
+        gaps = np.cumsum(x_below)[:-1] / n_x - np.cumsum(y_below)[:-1] / n_y
+        distance = float(np.abs(gaps).max(initial=0.0))
+        pvalue = float(kolmogorov_pvalue(distance, n_x, n_y))
+    if column.missing is not None:
+        # The values and their gaps are two tests of one column.
+        counts = (t.n_rows * np.array([m, 1 - m]) for t, m in zip((x, y), missing, strict=True))
+        gap = _chi_square(*counts)
+        pvalue = min(1.0, 2 * min(pvalue, gap))
+        distance = max(distance, abs(missing[0] - missing[1]))
+    spreads = tuple(math.sqrt(t.squares[k] / t.n_values[k]) if t.n_values[k] > 0 else 0.0 for t in (x, y))
+    change = ColumnChange(
+        column.name,
+        "number",
+        (float(x.mean[k]), float(y.mean[k])),
+        (spreads[0], spreads[1]),
+        {},
+        missing,
+        distance,
+        None,
+        (x.n_rows, y.n_rows),
+        (k,) if column.missing is None else (k, column.missing),
+        edges=x.edges[number],
+        below=(x_below, y_below),
+    )
+    return change, pvalue
+
+
+def _compare_shares(x: Tally, y: Tally, column: TableColumn) -> tuple[ColumnChange, float]:
+    places = list(column.features)
+    shares = [np.clip(t.mean[places], 0.0, 1.0) for t in (x, y)]
+    levels = list(column.levels)
+    if column.rest is not None:
+        levels.append(column.rest)
+        shares = [np.append(share, 1 - share.sum()) for share in shares]
+    gaps = np.abs(shares[1] - shares[0])
+    # The second share of two says nothing new.
+    told = sorted(range(len(levels)), key=lambda k: -gaps[k]) if column.rest is None else [0]
+    missing = (0.0, 0.0)
+    if MISSING in levels:
+        k = levels.index(MISSING)
+        missing = float(shares[0][k]), float(shares[1][k])
+    pvalue = _chi_square(shares[0] * x.n_rows, shares[1] * y.n_rows)
+    change = ColumnChange(
+        column.name,
+        "category",
+        None,
+        None,
+        {levels[k]: (float(shares[0][k]), float(shares[1][k])) for k in told},
+        missing,
+        float(gaps.sum() / 2),
+        None,
+        (x.n_rows, y.n_rows),
+        tuple(places),
+        column.levels,
+    )
+    return change, pvalue
+
+
+def _missing_shares(x: Tally, y: Tally, column: TableColumn) -> tuple[float, float]:
+    if column.missing is None:
+        return 0.0, 0.0
+    return float(x.mean[column.missing]), float(y.mean[column.missing])
+
+
+def kolmogorov_pvalue(distance: Any, n: float, m: float) -> Any:
+    """The p-value of a largest difference of two distribution functions, which is too large with ties."""
+    from scipy.special import kolmogorov
+
+    return kolmogorov(distance * math.sqrt(n * m / (n + m)))
+
+
+def _chi_square(x: HostArray, y: HostArray) -> float:
+    """The p-value of a chi-square test that two rows of counts have the same shares."""
+    from scipy.special import chdtrc
+
+    n, m = x.sum(), y.sum()
+    if n == 0 or m == 0:
+        return 1.0
+    pooled = x + y
+    is_rare = pooled * min(n, m) / (n + m) < _FEWEST_EXPECTED
+    x, y = (np.append(c[~is_rare], c[is_rare].sum()) for c in (x, y))
+    pooled = x + y
+    # Rare values together may still be too few to be tested.
+    kept = pooled * min(n, m) / (n + m) >= _FEWEST_EXPECTED
+    if kept.sum() < 2:
+        return 1.0
+    x, y, pooled = x[kept], y[kept], pooled[kept]
+    n, m = x.sum(), y.sum()
+    expected = pooled / (n + m)
+    statistic = ((x - n * expected) ** 2 / (n * expected) + (y - m * expected) ** 2 / (m * expected)).sum()
+    return float(chdtrc(len(x) - 1, statistic))
+
+
+def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
+    assert change.means is not None
+    assert change.spreads is not None
+    (a, b), (s, t), (n, m) = change.means, change.spreads, change.rows
+    spread = math.hypot(s, t) / math.sqrt(2)
+    moved, error = b - a, math.sqrt(s * s / n + t * t / m)
+    told = False
+    if abs(moved) > _TOLD_ERRORS * error:
+        told = True
+        by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
+        yield f"{'higher' if moved > 0 else 'lower'} in {y}: mean {_pair(a, b)}{by}"
+    # The standard error that a normal law would have.
+    if abs(t - s) > _TOLD_ERRORS * spread * math.sqrt(0.5 / n + 0.5 / m):
+        told = True
+        yield f"{'more' if t > s else 'less'} spread in {y}: standard deviation {_pair(s, t)}"
+    if not told:
+        # Where gaps changed, what was found may be them.
+        shape = "" if change.missing[0] != change.missing[1] else "another shape; "
+        yield f"{shape}mean {_pair(a, b)}"
+
+
+def _pair(a: float, b: float) -> str:
+    """Two numbers with as many digits as tell them apart."""
+    for digits in range(3, 10):
+        first, second = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        # One digit beyond the first that differs says by how much.
+        if first != second and abs(float(first) - float(second)) > 0.5 * abs(b - a):
+            break
+    return f"{first} -> {second}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def _shown_value(value: str) -> str:
+    return value if value in (OTHERS, MISSING) else repr(value)
+
+
+def _has_value(rows: HostArray, column: TableColumn) -> Any:
+    return np.ones(len(rows), dtype=bool) if column.missing is None else rows[:, column.missing] == 0
+
+
+def _pieces(points: HostArray, weights: HostArray | None) -> Iterator[tuple[HostArray, HostArray | None]]:
+    step = max(1, _PIECE_ITEMS // max(1, points.shape[1]))
+    for first in range(0, len(points), step):
+        rows = np.asarray(points[first : first + step], dtype=np.float64)
+        yield rows, None if weights is None else weights[first : first + step]

@@ -1,0 +1,262 @@
+// Projections on blocks H D_k ... H D_1 of the padded space, and the transpose: all rounds of a block without leaving
+// the chip. H is the orthonormal Walsh-Hadamard transform; D is a diagonal of signs or reflects neighbouring columns.
+//
+// A thread block has a tile of points, `(columns, lanes)`: lanes are points, and neighbouring threads work on them, so
+// that all threads of a warp do the same and what is read and written along points is contiguous. Of its point a thread
+// holds ITEMS columns in registers, where it adds and subtracts. Shared memory is the way to other columns.
+//
+// Of points with fewer columns than ITEMS, several stand below each other: their columns make one long column.
+//
+// Compiled with THREADS, the most threads of a block, and REAL_BYTES, the size of a number, defined.
+
+#if REAL_BYTES == 8
+typedef double real;
+#else
+typedef float real;
+#endif
+
+constexpr int BITS = 6, ITEMS = 1 << BITS;
+
+// Rounded before it is added to anything. Otherwise a compiler may fuse either product of a b + c d with the sum, and
+// equal points could project to different numbers.
+__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+
+// How a tile lies in shared memory, and which of its points and columns this thread has.
+struct Tile {
+    int log_dim, log_columns, log_lanes;
+    long long first;  // of its points
+    int lane, group;  // of this thread: its point, and which of the threads of that point it is
+
+    __device__ Tile(int number, int log_dim, int log_lanes)
+        : log_dim(log_dim), log_columns(max(log_dim, BITS)), log_lanes(log_lanes) {
+        first = (long long)number << (log_columns + log_lanes - log_dim);
+        lane = threadIdx.x & ((1 << log_lanes) - 1);
+        group = threadIdx.x >> log_lanes;
+    }
+
+    __device__ int threads() const { return 1 << (log_columns + log_lanes - BITS); }
+    __device__ int items() const { return 1 << (log_columns + log_lanes); }
+
+    // How many of its points there are in a cloud of n.
+    __device__ int points_of(long long n) const { return (int)min(n - first, (long long)items() >> log_dim); }
+
+    // The column of a number within its point, and that point's number in the tile.
+    __device__ int own_column(int column) const { return column & ((1 << log_dim) - 1); }
+    __device__ int own_point(int column) const { return column >> log_dim << log_lanes | lane; }
+
+    // Where a number stands. The exclusive or spreads what a warp reads at once over the banks of shared memory. Like
+    // all exclusive ors it adds up: a bit of the column changes the same bits of the place whatever the others are.
+    __device__ int place(int column, int lane) const {
+        int plain = column << log_lanes | lane;
+        return plain ^ ((plain >> 5 ^ plain >> 6) & 31);
+    }
+
+    // The same for number k of the tile's points, one after the other as they are in memory.
+    __device__ int place_of_item(int k) const {
+        int point = k >> log_dim;
+        return place(point >> log_lanes << log_dim | own_column(k), point & ((1 << log_lanes) - 1));
+    }
+
+    // Columns are transformed in several windows: bit 0 and BITS - 1 further bits of a column at a time.
+    __device__ int windows() const { return (log_columns + BITS - 3) / (BITS - 1); }
+};
+
+// Call `visit(k, place)` for the numbers of a thread: where number 0 stands and what every bit of k changes of that is
+// given. The order is that of a Gray code: from each to the next one bit changes, and one exclusive or leads there.
+template <class Visit>
+__device__ __forceinline__ void each_place(int place, const int (&steps)[BITS], Visit visit) {
+#pragma unroll
+    for (int turn = 0; turn < ITEMS; turn++) {
+#pragma unroll
+        for (int bit = 0; bit < BITS; bit++)
+            if (turn && (turn & -turn) == 1 << bit) place ^= steps[bit];
+        visit(turn ^ turn >> 1, place);
+    }
+}
+
+// The columns that a thread has in its registers: bit 0 of the number of a register is bit 0 of its column, and the
+// other bits are bits `first`, `first + 1` and so on.
+struct Window {
+    int first, start, stages;
+    int at, steps[BITS];  // where number 0 stands, and what every bit changes of that
+
+    __device__ __forceinline__ Window(const Tile& tile, int index) {
+        int fresh = 1 + index * (BITS - 1);
+        first = min(fresh, tile.log_columns - (BITS - 1));
+        int below = (1 << (first - 1)) - 1;
+        start = (tile.group & below) << 1 | (tile.group & ~below) << BITS;
+        at = tile.place(start, tile.lane);
+        stages = index == 0 && tile.log_dim > 0;
+#pragma unroll
+        for (int bit = 0; bit < BITS; bit++) {
+            int column_bit = bit ? first + bit - 1 : 0;
+            steps[bit] = tile.place(1 << column_bit, 0);
+            // The last window may begin with bits that the one before it has had.
+            if (bit && column_bit >= fresh && column_bit < tile.log_dim) stages |= 1 << bit;
+        }
+    }
+
+    __device__ __forceinline__ int column(int k) const { return start | (k & 1) | k >> 1 << first; }
+
+    // Call `visit(k, the number that stands there)` for every number.
+    template <class Visit>
+    __device__ __forceinline__ void each(real* shared, Visit visit) const {
+        each_place(at, steps, [&](int k, int place) { visit(k, shared[place]); });
+    }
+
+    // Put sums and differences in the place of numbers whose columns differ in one bit, for all bits that are due.
+    __device__ __forceinline__ void add_and_subtract(real (&own)[ITEMS]) const {
+#pragma unroll
+        for (int bit = 0; bit < BITS; bit++) {
+            if (!(stages >> bit & 1)) continue;
+#pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                if (k >> bit & 1) continue;
+                real low = own[k], high = own[k | 1 << bit];
+                own[k] = low + high;
+                own[k | 1 << bit] = low - high;
+            }
+        }
+    }
+
+    // Multiply by a factor D, and by what makes the transform orthonormal.
+    __device__ __forceinline__ void multiply(
+        real (&own)[ITEMS], const Tile& tile, const real* factor, real scale, bool paired) const {
+        // The other number of a pair; of a single column it is the same.
+        const real* odd_factor = factor + tile.own_column(1);
+#pragma unroll
+        for (int k = 0; k < ITEMS; k += 2) {
+            int place = tile.own_column(column(k));
+            real first = product(scale, factor[place]), second = product(scale, odd_factor[place]);
+            real even = own[k], odd = own[k + 1];
+            own[k] = paired ? product(first, even) + product(second, odd) : product(first, even);
+            own[k + 1] = paired ? product(second, even) - product(first, odd) : product(second, odd);
+        }
+    }
+};
+
+// Add and subtract along all bits of the columns, from window `index` to the last one, or back to the first one.
+// Returns the window that the numbers are in afterwards.
+__device__ __forceinline__ int transform(real (&own)[ITEMS], const Tile& tile, int index, real* shared) {
+    int last = tile.windows() - 1, step = index ? -1 : 1;
+    for (int turn = 0;; turn++) {
+        Window window(tile, index);
+        window.add_and_subtract(own);
+        if (turn == last) return index;
+        index += step;
+        __syncthreads();
+        window.each(shared, [&](int k, real& there) { there = own[k]; });
+        __syncthreads();
+        Window(tile, index).each(shared, [&](int k, real& there) { own[k] = there; });
+    }
+}
+
+// The part of a table `(n_rows, n)` that belongs to a tile of points and a block of directions. Its rows are those of
+// blocks one after the other, from `first_row` of block 0 on.
+struct Part {
+    long long start, n;
+    int low, high, points;  // columns from `low` to `high` are wanted, and so many points of the tile exist
+
+    __device__ Part(const Tile& tile, long long n, int block, int block_rows, long long first_row, long long n_rows)
+        : n(n) {
+        long long before = (long long)block * block_rows - first_row;  // the row of column 0, if it were wanted
+        start = before * n + tile.first;
+        low = (int)max(0ll, -before);
+        high = (int)min((long long)block_rows, n_rows - before);
+        points = tile.points_of(n);
+    }
+
+    // Call `visit(k, is inside, where in the table)` for every number of a thread; 0 is where those outside are.
+    template <class Visit>
+    __device__ __forceinline__ void each(const Tile& tile, const Window& window, Visit visit) const {
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            int column = tile.own_column(window.column(k)), point = tile.own_point(window.column(k));
+            bool is_inside = column >= low && column < high && point < points;
+            visit(k, is_inside, is_inside ? start + column * n + point : 0);
+        }
+    }
+};
+
+// Numbers of a tile in the order of memory, neighbouring ones by neighbouring threads, of points of a cloud `(n, dim)`.
+// Call `visit(k, is inside, where after the tile's first point, where in shared memory)` for every one of a thread.
+template <class Visit>
+__device__ __forceinline__ void each_coordinate(const Tile& tile, int n, int dim, Visit visit) {
+    int points = tile.points_of(n), steps[BITS];
+#pragma unroll
+    for (int bit = 0; bit < BITS; bit++) steps[bit] = tile.place_of_item(tile.threads() << bit);
+    each_place(tile.place_of_item(threadIdx.x), steps, [&](int k, int place) {
+        int item = k * tile.threads() | threadIdx.x;
+        int point = item >> tile.log_dim, column = tile.own_column(item);
+        bool is_inside = point < points && column < dim;
+        visit(k, is_inside, is_inside ? point * dim + column : 0, place);
+    });
+}
+
+// `out (n_rows, n)` of `points (n, dim)`, by a thread block a tile and block of directions; `signs (blocks, rounds,
+// 2^log_dim)`.
+extern "C" __global__ void __launch_bounds__(THREADS) project_on_blocks(
+    const real* points, const real* signs, real* out, long long first_row, long long n_rows, int n, int dim,
+    int n_tiles, int block_rows, int rounds, int paired, int log_dim, int log_lanes, double scale) {
+    SHARED(real, shared);
+    Tile tile(blockIdx.x % n_tiles, log_dim, log_lanes);
+    int block = blockIdx.x / n_tiles;
+    points += tile.first * dim;
+    // All are loaded before any is stored, and without a branch, so that a thread waits for memory once.
+    real own[ITEMS];
+    each_coordinate(tile, n, dim, [&](int k, bool is_inside, int from, int) {
+        real value = points[from];
+        own[k] = is_inside ? value : (real)0;
+    });
+    each_coordinate(tile, n, dim, [&](int k, bool, int, int place) { shared[place] = own[k]; });
+    __syncthreads();
+    Window(tile, 0).each(shared, [&](int k, real& there) { own[k] = there; });
+    int index = 0;
+    for (int round = 0; round < rounds; round++) {
+        const real* factor = signs + ((long long)(block * rounds + round) << log_dim);
+        Window(tile, index).multiply(own, tile, factor, (real)scale, paired);
+        index = transform(own, tile, index, shared);
+    }
+    Part part(tile, n, block, block_rows, first_row, n_rows);
+    part.each(tile, Window(tile, index), [&](int k, bool is_inside, long long to) {
+        if (is_inside) out[to] = own[k];
+    });
+}
+
+// The transpose: `out (splits, n, dim)` of `slopes (n_rows, n)`, by a thread block a tile and `split_blocks` blocks of
+// directions, whose sum is kept in shared memory. Two thread blocks shall fit on a multiprocessor, so that one works
+// while the other waits for memory; left alone, the compiler would take more registers.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) carry_back_from_blocks(
+    const real* slopes, const real* signs, real* out, long long first_row, long long n_rows, int n, int dim,
+    int n_tiles, int block_rows, int rounds, int paired, int log_dim, int log_lanes, double scale, int n_blocks,
+    int split_blocks) {
+    SHARED(real, shared);
+    Tile tile(blockIdx.x % n_tiles, log_dim, log_lanes);
+    // One block needs no sum.
+    real* total = split_blocks == 1 ? shared : shared + tile.items();
+    int split = blockIdx.x / n_tiles, first_block = split * split_blocks;
+    for (int block = first_block; block < min(first_block + split_blocks, n_blocks); block++) {
+        real own[ITEMS];
+        Part part(tile, n, block, block_rows, first_row, n_rows);
+        part.each(tile, Window(tile, 0), [&](int k, bool is_inside, long long from) {
+            real value = slopes[from];
+            own[k] = is_inside ? value : (real)0;
+        });
+        int index = 0;
+        for (int round = rounds - 1; round >= 0; round--) {
+            const real* factor = signs + ((long long)(block * rounds + round) << log_dim);
+            index = transform(own, tile, index, shared);
+            Window(tile, index).multiply(own, tile, factor, (real)scale, paired);
+        }
+        // Where there is no sum, others may still read what stands there.
+        __syncthreads();
+        bool is_first = block == first_block;
+        Window(tile, index).each(total, [&](int k, real& sum) { sum = is_first ? own[k] : sum + own[k]; });
+    }
+    __syncthreads();
+    out += ((long long)split * n + tile.first) * dim;
+    each_coordinate(tile, n, dim, [&](int, bool is_inside, int to, int place) {
+        if (is_inside) out[to] = total[place];
+    });
+}

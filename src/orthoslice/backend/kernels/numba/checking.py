@@ -1,0 +1,64 @@
+"""What has to hold of small clouds before they are scored as they are, looked up in one call.
+
+The plain references are `check_points` (finite numbers), `unit_scale` (magnitudes whose powers fit their type),
+`centred` (a cloud that is not far from the origin for its extent) and `check_directions` (unit rows).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.kernels.numba._compile import compiled
+
+# Points that are looked at to see whether a cloud is far from the origin.
+_FEW = 32
+
+
+@compiled
+def _largest_word(words: Any) -> Any:
+    """The largest magnitude, as bits; those of infinity and NaN are larger than all others."""
+    flat = words.reshape(-1)
+    magnitude = ~(words.dtype.type(1) << words.dtype.type(8 * words.itemsize - 1))
+    largest = words.dtype.type(0)
+    for k in range(flat.size):
+        largest = max(largest, flat[k] & magnitude)
+    return largest
+
+
+@compiled
+def _is_near_origin(points: Any) -> Any:
+    n, dim = points.shape
+    step = -(-n // _FEW)
+    for k in range(dim):
+        low = high = points[0, k]
+        for i in range(step, n, step):
+            low, high = min(low, points[i, k]), max(high, points[i, k])
+        if abs(points[0, k]) > 1.5 * (high - low):
+            return False
+    return True
+
+
+@compiled
+def _are_units(rows: Any, rounding: Any) -> Any:
+    for s in range(rows.shape[0]):
+        square = np.float64(0.0)
+        for k in range(rows.shape[1]):
+            square += np.float64(rows[s, k]) * np.float64(rows[s, k])
+        # Written so that NaN counts as off.
+        if not abs(np.sqrt(square) - 1.0) <= rounding:
+            return False
+    return True
+
+
+@compiled
+def are_fit(x: Any, x_words: Any, y_words: Any, limits: Any, theta: Any, rounding: Any) -> Any:
+    """Whether `x` and the cloud of `y_words` can be scored on the rows of `theta` as they are.
+
+    Words are the bits of the points, as unsigned integers. `limits` are the bits of the least and the largest
+    magnitude that the larger one of both clouds may have. `theta` has no rows where they need no check.
+    """
+    largest = max(_largest_word(x_words), _largest_word(y_words))
+    is_fit = limits[0] < largest < limits[1]
+    return is_fit and _is_near_origin(x) and _are_units(theta, rounding)

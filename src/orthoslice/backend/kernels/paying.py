@@ -1,0 +1,133 @@
+"""When compiling pays: kernels in the cache are used at once, others after some work was done by plain code.
+
+Compiling a kernel takes about as long as plain array code takes for `PLAIN_NUMBERS` numbers. So smaller work is
+left to plain code until that many numbers were gone through; then the kernel is compiled. That
+takes at most twice as long as the better of both. Numbers are counted, no time is measured: the same calls
+choose the same.
+
+Nothing here imports numba, which takes longer than many a first call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from orthoslice.backend.caching import cache_directory
+
+PLAIN_NUMBERS = 1 << 24
+"""How many numbers plain code goes through before a kernel is compiled; 0 compiles at once."""
+
+# What a call of plain code takes besides, in numbers it could go through: a loop of small calls is compiled for
+# after some hundreds.
+_NUMBERS_A_CALL = 1 << 15
+
+# Less work than that comes in one piece.
+_FEW_NUMBERS = 1 << 16
+
+_lock = threading.Lock()
+_begun: set[str] = set()
+_plain: Counter[str] = Counter()
+
+# What the whole computation at hand is about to go through: its first piece need not be left to plain code.
+_expected = contextvars.ContextVar("orthoslice_expected", default=0)
+
+
+def expecting(numbers: int) -> contextlib.AbstractContextManager[None]:
+    """Let the operations of the body know how many numbers they will be given in all, piece by piece."""
+    return contextlib.nullcontext() if numbers <= _FEW_NUMBERS else _expecting(numbers)
+
+
+def expecting_many() -> contextlib.AbstractContextManager[None]:
+    """Let kernels be compiled at once, for what is going to be repeated, such as the steps of a training."""
+    return _expecting(PLAIN_NUMBERS + 1)
+
+
+@contextlib.contextmanager
+def _expecting(numbers: int) -> Iterator[None]:
+    token = _expected.set(max(numbers, _expected.get()))
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+def is_ready(kernel: str) -> bool:
+    """Whether a kernel was used in this process, or its machine code is on disk."""
+    return kernel in _begun or kernel in _on_disk()
+
+
+def pays(kernel: str, numbers: int) -> bool:
+    """Whether to compile a kernel rather than have plain code go through so many numbers."""
+    return _plain[kernel] + max(numbers, _expected.get()) > PLAIN_NUMBERS
+
+
+def count_plain(kernel: str, numbers: int) -> None:
+    """Note that plain code went through so many numbers in place of a kernel."""
+    with _lock:
+        _plain[kernel] += numbers + _NUMBERS_A_CALL
+
+
+def begin(kernel: str) -> bool:
+    """Use a kernel from now on; whether it is to be compiled for that."""
+    if kernel in _begun:
+        return False
+    with _lock:
+        is_new = not is_ready(kernel)
+        _begun.add(kernel)
+        return is_new
+
+
+def keep_ready(kernel: str) -> None:
+    """Note on disk that a kernel is in the cache, which numba has written."""
+    with contextlib.suppress(OSError, RuntimeError):
+        folder = _marks()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / kernel).touch()
+
+
+@functools.cache
+def _on_disk() -> frozenset[str]:
+    with contextlib.suppress(OSError, RuntimeError):
+        return frozenset(os.listdir(_marks()))
+    return frozenset()
+
+
+def _marks() -> Path:
+    """Holds an empty file for every kernel that was compiled from these sources by this numba."""
+    return kernel_directory() / f"ready-{sys.implementation.cache_tag}-{_stamp()[:16]}"
+
+
+def kernel_directory() -> Path:
+    """Where the machine code of this installation is kept.
+
+    In ``$ORTHOSLICE_CACHE_DIR``, in ``$NUMBA_CACHE_DIR`` if only that is set, or where the platform says.
+    """
+    chosen = None if os.environ.get("ORTHOSLICE_CACHE_DIR") else os.environ.get("NUMBA_CACHE_DIR")
+    installation = hashlib.sha256(str(Path(__file__).parent).encode()).hexdigest()[:16]
+    return (Path(chosen) if chosen else cache_directory()) / f"numba-{installation}"
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Changes with every file that machine code is made from."""
+    here = Path(__file__).parent
+    files = [here / "__init__.py", *sorted((here / "numba").glob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+@functools.cache
+def _stamp() -> str:
+    found = importlib.util.find_spec("numba")
+    facts = os.stat(found.origin) if found is not None and found.origin is not None else None
+    compiler = None if facts is None else (facts.st_mtime_ns, facts.st_size)
+    return hashlib.sha256(f"{sources_digest()} {compiler}".encode()).hexdigest()

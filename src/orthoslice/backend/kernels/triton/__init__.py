@@ -1,1 +1,0 @@
-"""Kernels for tensors on a GPU, compiled by Triton."""

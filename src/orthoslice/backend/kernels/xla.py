@@ -1,0 +1,93 @@
+"""Sorting and pricing rows within programs that JAX compiles for the CPU, whose own sort is slow there."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.kernels import numba_refusal
+
+
+def refusal(*arrays: Any) -> str | None:
+    """Why rows of these arrays cannot be priced by calls of XLA, or None if they can."""
+    jax = sys.modules.get("jax")
+    if jax is None or not all(isinstance(a, jax.Array) for a in arrays):
+        return "it takes arrays of JAX"
+    if any(a.dtype.name not in ("float32", "float64") for a in arrays):
+        return "it takes single and double precision"
+    if arrays[0].shape[:-1] != arrays[1].shape[:-1] or arrays[0].dtype != arrays[1].dtype:
+        return "it takes rows that need no broadcasting"
+    return numba_refusal() or _interface_refusal()
+
+
+@functools.cache
+def _interface_refusal() -> str | None:
+    """Whether this version of jaxlib passes arguments as our calls read them."""
+    jax = sys.modules["jax"]
+    try:
+        header = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+        found = re.search(r"#define XLA_FFI_API_MAJOR (\d+)", header)
+        if found is None or int(found[1]) != 0:
+            return "it knows version 0 of XLA's interface"
+        _register()
+    except (AttributeError, OSError, RuntimeError, ValueError) as error:
+        return f"jax.ffi cannot be used ({error})"
+    return None
+
+
+def _register() -> None:
+    from orthoslice.backend.kernels.numba.xla import handlers
+
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype, new_capsule.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    for name, handler in handlers().items():
+        capsule = new_capsule(handler.address, None, None)
+        sys.modules["jax"].ffi.register_ffi_target(name, capsule, platform="cpu")
+
+
+def score_rows(px: Any, py: Any, p: float, dtype: Any, plain: Callable[..., Any]) -> Any:
+    """Costs on the line of `px (..., n)` against `py (..., m)`, `(...)` of this type.
+
+    `plain(px, py, p)` does the same on other devices, and tells derivatives.
+    """
+    jax = sys.modules["jax"]
+    shapes = jax.ShapeDtypeStruct(px.shape[:-1], dtype)
+    return _called("scores", shapes, px, py, p, 1.0, lambda a, b: plain(a, b, p))
+
+
+def slope_rows(px: Any, py: Any, p: float, factor: float, dtype: Any, plain: Callable[..., Any]) -> Any:
+    """`factor` times the same, and its derivatives by `px` and `py`."""
+    jax = sys.modules["jax"]
+    slopes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (px, py))
+    shapes = (jax.ShapeDtypeStruct(px.shape[:-1], dtype), *slopes)
+    return _called("slopes", shapes, px, py, p, factor, lambda a, b: plain(a, b, p, factor))
+
+
+def _called(
+    what: str, shapes: Any, px: Any, py: Any, p: float, factor: float, plain: Callable[[Any, Any], Any]
+) -> Any:
+    jax = sys.modules["jax"]
+    name = f"orthoslice_{what}_{px.dtype.name}"
+    by_call = functools.partial(
+        jax.ffi.ffi_call(name, shapes, vmap_method="broadcast_all"), factor=np.float64(factor), p=np.float64(p)
+    )
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def run(a: Any, b: Any) -> Any:
+        return jax.lax.platform_dependent(a, b, cpu=by_call, default=plain)
+
+    @run.defjvp  # type: ignore[untyped-decorator]
+    def _(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(plain, primals, tangents)
+
+    return run(px, py)

@@ -1,0 +1,117 @@
+"""Many tables: each against a reference, or each group of one table against all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import Any, NamedTuple
+
+from orthoslice.applications.columns import ColumnChange, adjust
+from orthoslice.applications.compare.words import Section, small_pvalue
+from orthoslice.backend.markup import shown
+from orthoslice.check.options import check_memory
+from orthoslice.cli import running, schema
+from orthoslice.cli.files import Loaded, pieces_of
+from orthoslice.cli.options import Drawing, Reading
+from orthoslice.cli.rows import Rows
+
+# The most columns that are named of a table.
+_SHOWN_COLUMNS = 3
+
+
+class Batch(NamedTuple):
+    """A table that was compared with another."""
+
+    name: str
+    n_rows: int
+    pvalue: float
+    adjusted: float
+    """The p-value adjusted for the number of tables (Holm)."""
+    columns: tuple[ColumnChange, ...]
+
+
+Pairs = Callable[[running.Answer, int], Iterator[running.Answer]]
+
+
+def each_against_first(answer: running.Answer, memory: int) -> Iterator[running.Answer]:
+    """Every table but the first, after the first."""
+    first, *others = answer.tables
+    for table in others:
+        yield replace(answer, tables=[first, table])
+
+
+def each_against_others(answer: running.Answer, memory: int) -> Iterator[running.Answer]:
+    """Every table, after all others together."""
+    for table in answer.tables:
+        yield replace(answer, tables=[_together([t for t in answer.tables if t is not table], memory), table])
+
+
+def _together(tables: list[Loaded], memory: int) -> Loaded:
+    """The rows of several tables as one."""
+    first = tables[0]
+    tallies = [table.tally for table in tables if table.tally is not None]
+    with Rows("the others", first.points.dtype, memory // 4) as rows:
+        for table in tables:
+            for piece in pieces_of(table.points, memory):
+                rows.add(piece)
+        points = rows.whole(first.points.shape[1])
+    return replace(first, name="the others", points=points, tally=reduce(lambda a, b: a.merged(b), tallies))
+
+
+def compare_batches(
+    answer: running.Answer, pairs: Pairs, reading: Reading, drawing: Drawing, options: dict[str, Any]
+) -> list[Batch]:
+    """Test every pair, and adjust the p-values for their number."""
+    found: list[Batch] = []
+    with running.status("Testing") as progress:
+        for pair in pairs(answer, check_memory(reading.memory)):
+            batch = pair.tables[1]
+            progress(f"Testing {batch.name} ({len(found) + 1:,})")
+            ready = running.prepare(pair, reading, drawing, **options)
+            compared = ready.finish({"test": ready.work_out("test")})
+            assert compared.pvalue is not None
+            found.append(Batch(batch.name, len(batch.points), compared.pvalue, 1.0, compared.columns))
+    adjusted = adjust([batch.pvalue for batch in found])
+    return [batch._replace(adjusted=p) for batch, p in zip(found, adjusted, strict=True)]
+
+
+def tell_batches(batches: list[Batch], reference: str, level: float) -> list[Section]:
+    """The batches in words, those that differ most surely first."""
+    different = [b for b in batches if b.adjusted <= level]
+    width = max(len(shown(b.name)) for b in batches)
+    lines = []
+    # P-values of permutations tie at their least one: the larger change then comes first.
+    for batch in sorted(
+        batches, key=lambda b: (b.adjusted, -max((c.distance for c in b.columns), default=0.0))
+    ):
+        changed = [c for c in batch.columns if c.pvalue is not None and c.pvalue <= level]
+        told = "no difference was found"
+        if batch.adjusted <= level:
+            some = [f"{shown(c.name)}: {c.in_words(reference, batch.name)}" for c in changed[:_SHOWN_COLUMNS]]
+            told = "; ".join(some) if some else "columns differ together, none of them alone"
+            told += f"; and {len(changed) - len(some)} more columns" if len(changed) > len(some) else ""
+        lines.append(
+            f"{shown(batch.name):{width}}  {batch.n_rows:>9,} rows  {small_pvalue(batch.adjusted)}  {told}"
+        )
+    lines.append(f"(p is adjusted for the number of tables, {len(batches)}. Columns are compared by all rows.)")
+    answer = f"{len(different)} of {len(batches)} do." if different else "No difference was found."
+    return [Section(f"Which differ from {shown(reference)}?", answer, tuple(lines))]
+
+
+def of_batches(batches: list[Batch], level: float) -> dict[str, Any]:
+    """The batches as a part of the record."""
+    return {
+        "verdict": schema.of_verdict(min(b.adjusted for b in batches), level),
+        "batches": [
+            {
+                "name": b.name,
+                "rows": b.n_rows,
+                "pvalue": b.pvalue,
+                "adjusted_pvalue": b.adjusted,
+                "different": b.adjusted <= level,
+                "columns": [schema.of_change(change, level) for change in b.columns],
+            }
+            for b in batches
+        ],
+    }

@@ -1,0 +1,74 @@
+"""Sliced distances of clouds on an NVIDIA GPU, by the kernels that make the steps of a loss.
+
+The general way launches a dozen small kernels for checks, centres and sums, each of which takes the host longer
+than the GPU needs for a few thousand points.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from orthoslice.backend.arrays import Array, Outcome, Wanted, full_precision
+from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.backend.kernels.cuda.loss import BYTES_A_NUMBER, match_clouds
+from orthoslice.backend.kernels.cuda.products import product
+from orthoslice.backend.kernels.cuda.rows import add_up, far_centre, finish_step, match_rows
+from orthoslice.costs.scores import Sliced
+from orthoslice.directions import Given
+from orthoslice.directions.drawing import has_kernels
+from orthoslice.estimates.request import Request
+
+
+def device_step_refusal(request: Request, x: Array, y: Array) -> str | None:
+    """Why :class:`DeviceStep` cannot carry out a request for torch clouds like these, or None if it can."""
+    if type(request.score) is not Sliced or request.control is not None or request.adaptive:
+        return "it takes sliced distances of a given number of directions, without a control variate"
+    if not (isinstance(request.sampler, Given) or has_kernels(request.sampler)):
+        return "it takes independent, orthogonal or given directions"
+    if max(x.shape[-2], y.shape[-2]) > LONGEST_CUDA_ROW:
+        return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
+    rows = request.layout.n_directions * math.prod(x.shape[:-2])
+    if BYTES_A_NUMBER * rows * (x.shape[-2] + y.shape[-2]) > request.memory:
+        return "it holds the projections on all directions, which take more than `memory`"
+    return cuda_refusal(x.detach(), y.detach())
+
+
+class DeviceStep:
+    """SW_p^p of clouds `x (..., n, dim)` and `y (..., m, dim)` of float32 tensors, and its gradients."""
+
+    def __init__(self, request: Request) -> None:
+        self._p, self._slices = request.p, request.layout.n_directions
+
+    def compute(self, _request: Any, inputs: tuple[Any, ...], theta: Array, wanted: Wanted) -> Outcome:
+        """The value of clouds `inputs[:2]` on the rows of `theta`, its wanted gradients, and its scores."""
+        if inputs[0].ndim > 2:
+            return self._compute_batch(inputs[0], inputs[1], theta, wanted)
+        x, y, theta = (a.contiguous() for a in (inputs[0], inputs[1], theta))
+        with full_precision(x):
+            matched = match_clouds(x, y, theta, self._p, 1 / self._slices, (wanted[0], wanted[1]))
+            gradients: list[Array | None] = [None] * 4
+            if any(wanted):
+                value, gradient = finish_step(matched, theta)
+                sides = [k for k in range(2) if wanted[k]]
+                parts = gradient.split([inputs[k].shape[0] for k in sides])
+                for k, part in zip(sides, parts, strict=True):
+                    gradients[k] = part
+            else:
+                value = add_up(matched.scores)
+        # No error can be raised here, so an infinite value becomes NaN: infinity times 0.
+        return Outcome(value.add(value, alpha=0), (matched.scores * self._slices,), tuple(gradients))
+
+    def _compute_batch(self, x: Array, y: Array, theta: Array, wanted: Wanted) -> Outcome:
+        batch, dim = x.shape[:-2], x.shape[-1]
+        centre = far_centre(x)[..., None, :]
+        with full_precision(x):
+            rows = [product(theta, (c - centre).reshape(-1, dim).T).view(-1, c.shape[-2]) for c in (x, y)]
+            scores, *slopes = match_rows(rows[0], rows[1], self._p, 1 / self._slices, (wanted[0], wanted[1]))
+            gradients: list[Array | None] = [None] * 4
+            for k, side in enumerate(slopes):
+                if side is not None:
+                    gradients[k] = product(side.view(self._slices, -1).T, theta).view(*batch, -1, dim)
+        scores = scores.view(self._slices, *batch)
+        value = scores.sum(dim=0).to(x.dtype)
+        return Outcome(value.add(value, alpha=0), (scores * self._slices,), tuple(gradients))

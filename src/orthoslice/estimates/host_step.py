@@ -1,0 +1,114 @@
+"""Small sliced distances in host memory: check, project, sort and price in a handful of calls.
+
+For a few hundred points the general way, which cuts work into passes and picks implementations anew, takes
+several times as long as the arithmetic. Here all of that was decided when the plan was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from orthoslice.backend.arrays import HostArray
+from orthoslice.backend.kernels import numba_refusal
+from orthoslice.clouds.conditioning import unscaled_extents
+from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
+from orthoslice.costs.scores import Sliced
+from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
+from orthoslice.directions.base import DenseDirections
+from orthoslice.estimates.passes import WORTH_SHARING
+from orthoslice.estimates.request import Request
+from orthoslice.estimates.underflow import power_may_underflow
+
+# Samplers whose directions are unit rows of a matrix, which can be drawn all at once.
+_DRAWN_AS_ROWS = {IID, Equispaced, Given, Optimized, Orthogonal, Sobol}
+
+_EVERY_ROW = slice(None)
+
+_WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
+
+
+def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | None:
+    """Why :class:`HostStep` cannot carry out a request for NumPy clouds like these, or None if it can."""
+    slices, n, m = request.layout.n_directions, x.shape[0], y.shape[0]
+    if type(request.score) is not Sliced or request.control is not None or request.adaptive:
+        return "it takes sliced distances of a given number of directions, without a control variate"
+    if not _are_plain_rows(request.sampler, request.layout.longest_block, x.shape[1]):
+        return "it takes directions that are rows of a matrix and count alike"
+    if x.dtype != y.dtype or x.dtype not in _WORDS or power_may_underflow(request.p, np.finfo(x.dtype)):
+        return "it takes clouds of one floating type, and powers that cannot underflow in it"
+    if slices * (n + m) > WORTH_SHARING or slices * _row_bytes(request, x, y) > request.memory:
+        return "it takes small clouds"
+    return numba_refusal()
+
+
+def are_postponed(x: HostArray, y: HostArray, p: float) -> bool:
+    """Whether plain code scores such clouds until it pays to compile kernels: the general way counts that."""
+    clouds = x, y, DenseDirections(x[:1]), _EVERY_ROW, p
+    if sliced_scores.chosen(*clouds) is not project_and_score:
+        return False
+    return sliced_scores.is_postponed(*clouds) or sorted_scores.is_postponed(x.T[:1], y.T[:1], p)
+
+
+def _row_bytes(request: Request, x: HostArray, y: HostArray) -> int:
+    """Working memory that a direction needs at its peak, with gradients or without."""
+    lines = x.T[:1], y.T[:1], request.p
+    scored = max(sorted_scores.row_bytes(*lines), sorted_slopes.row_bytes(*lines, 1.0))
+    return scored + request.sampler.row_bytes(x.shape[1])
+
+
+def _are_plain_rows(sampler: Sampler, rows: int, dim: int) -> bool:
+    return type(sampler) in _DRAWN_AS_ROWS and sampler.weights(rows, dim) is None
+
+
+class HostStep:
+    """SW_p^p of single clouds `x (n, dim)` and `y (m, dim)` of one type, and its gradients.
+
+    The arrays that it is made from have the shapes and the type of all clouds to come. Methods take NumPy
+    arrays, row by row in memory.
+    """
+
+    def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
+        from orthoslice.backend.kernels.numba.checking import are_fit
+
+        self._p, self._slices = request.p, request.layout.n_directions
+        self._words, self._no_rows = _WORDS[x.dtype], np.empty((0, x.shape[1]), dtype=x.dtype)
+        # Directions that are off by no more stay as they are.
+        self._rounding = float(np.finfo(x.dtype).eps) ** 0.75
+        self._limits = np.asarray(unscaled_extents(request.p, x.shape[1], x.dtype)).view(self._words)
+        self._are_fit = are_fit
+        self._score = _chosen_scores(x, y, request.p)
+
+    def are_fit(self, x: HostArray, y: HostArray, theta: HostArray | None = None) -> bool:
+        """Whether the clouds are finite, near the origin and of a usual extent, and given rows are of length 1.
+
+        If not, the general way takes them: it says what is wrong, or moves and scales them.
+        """
+        rows = self._no_rows if theta is None else theta
+        words = self._words
+        return bool(self._are_fit(x, x.view(words), y.view(words), self._limits, rows, self._rounding))
+
+    def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
+        """The cost on the line of each row of `theta`, float64 `(slices,)`."""
+        return self._score(x, y, theta)
+
+    def gradients(
+        self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
+    ) -> tuple[HostArray, HostArray]:
+        """The same, and the wanted gradients of their mean, one below the other."""
+        scores, *slopes = sorted_slopes(theta @ x.T, theta @ y.T, self._p, 1.0)
+        parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=True) if want]
+        gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        gradient /= self._slices
+        return scores, gradient
+
+
+def _chosen_scores(
+    x: HostArray, y: HostArray, p: float
+) -> Callable[[HostArray, HostArray, HostArray], HostArray]:
+    at_once = sliced_scores.chosen(x, y, DenseDirections(x[:1]), _EVERY_ROW, p)
+    if at_once is not project_and_score:
+        return lambda x, y, theta: at_once(x, y, DenseDirections(theta), _EVERY_ROW, p)
+    score_rows = sorted_scores.chosen(x.T[:1], y.T[:1], p)
+    return lambda x, y, theta: score_rows(theta @ x.T, theta @ y.T, p)

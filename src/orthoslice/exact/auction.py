@@ -1,0 +1,347 @@
+"""W_p to any accuracy, with a certificate: an auction whose prices fall into place level by level.
+
+A level is an auction with a least raise `eps`: it ends with a coupling that costs at most `eps` more than the
+least, and with prices that prove it. Levels go on with smaller `eps` until the bracket is narrow enough.
+The first prices come from clouds of fewer points, the means of groups near each other, so that what has to
+travel far is settled where that is cheap.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from orthoslice.backend.kernels.numba.auction import (
+    DONE,
+    FULL,
+    Costs,
+    Lists,
+    Pieces,
+    Rows,
+    fill_costs,
+    look_up,
+    place_mass,
+    reach_room,
+    row_minima,
+)
+from orthoslice.backend.kernels.numba.matching import group_start, halve_places
+from orthoslice.backend.stopping import stop_asked
+from orthoslice.exact._inputs import FloatArray, IntArray
+from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
+
+_EPS = float(np.finfo(np.float64).eps)
+
+# `eps` falls by this factor from level to level.
+_SHRINK = 6.0
+# Where a level took fewer bids a row than this, hardly anything changes any more, and `eps` falls faster.
+_FEW_BIDS, _LATE_SHRINK = 2.5, 1e4
+# Columns that a row keeps where all costs are in memory, and where they have to be worked out anew.
+_SHORT_LIST, _LONG_LIST = 32, 96
+# Groups of the coarsest clouds, and how many times more the next ones have.
+_COARSEST, _FINER = 64, 4
+# Coarse clouds are matched until the bracket is this narrow: their points are not the true ones anyway.
+_COARSE_RTOL = 0.02
+# The first `eps` as a share of the gap that the first prices leave.
+_FIRST_EPS = 0.25
+# Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths.
+_BIDDING = 6
+_BIDDING_AGAIN = 1
+# Numbers that a kernel looks at before it returns to see whether it shall stop: some hundredths of a second.
+_PATIENCE = 1 << 24
+# Pieces beyond one a point, to begin with; masses that split need more.
+_SPARE_PIECES = 256
+# Tables of all costs leave this part of the memory to everything else.
+_TABLE_SHARE = 0.75
+
+
+class Placed(NamedTuple):
+    """A coupling: `mass[k]` of the sum of all masses goes from `ix[k]` to `iy[k]`."""
+
+    ix: IntArray
+    iy: IntArray
+    mass: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A coupling and potentials of x and y, and the bracket of the least cost that they prove.
+
+    `lower` is a lower bound on the least cost of a unit of mass, whatever was rounded; `cost` is what the
+    coupling costs, to rounding; `is_done` is False where the time limit or Ctrl-C came first.
+    """
+
+    placed: Placed
+    f: FloatArray
+    g: FloatArray
+    lower: float
+    cost: float
+    is_done: bool
+
+
+class Limits(NamedTuple):
+    """When to stop: a bracket of W_p^p of this relative width, or a point in time (`time.monotonic`)."""
+
+    width: float
+    deadline: float
+
+    @property
+    def passed(self) -> bool:
+        return stop_asked() or time.monotonic() > self.deadline
+
+
+def solve(
+    problem: Problem, limits: Limits, memory: int, advance: Callable[[int], None] = lambda levels: None
+) -> Solution:
+    """The least cost of a coupling, to the accuracy and within the time that `limits` say.
+
+    Examples
+    --------
+    >>> points, ones = np.array([[0.0], [1.0], [3.0]]), np.ones(3, dtype=np.int64)
+    >>> problem = Problem(points, points + 0.5, ones, ones, 1.0)
+    >>> solution = solve(problem, Limits(0.0, math.inf), 1 << 20)
+    >>> solution.cost, bool(0.499999 < solution.lower <= 0.5)
+    (0.5, True)
+    """
+    if _has_twins(problem.x) or _has_twins(problem.y):
+        return _solve_sites(problem, limits, memory, advance)
+    if len(problem.x) < len(problem.y):
+        # The cloud with more points bids: a point of it then goes to one or two points of the other.
+        turned = solve(problem.flipped, limits, memory, advance)
+        ix, iy, mass = turned.placed
+        return Solution(Placed(iy, ix, mass), turned.g, turned.f, turned.lower, turned.cost, turned.is_done)
+    # Shuffled: a list is made faster where cheap columns do not come last.
+    rng = np.random.default_rng(0)
+    at_x, at_y = rng.permutation(len(problem.x)), rng.permutation(len(problem.y))
+    shuffled = problem._replace(x=problem.x[at_x], y=problem.y[at_y], a=problem.a[at_x], b=problem.b[at_y])
+    auction = _prepared(shuffled, limits, memory)
+    auction.run(limits, advance)
+    ix, iy, mass = auction.placed
+    f, g = np.empty(len(at_x)), np.empty(len(at_y))
+    f[at_x], g[at_y] = auction.best_minima, -auction.best_price
+    return Solution(Placed(at_x[ix], at_y[iy], mass), f, g, auction.lower, auction.cost, auction.is_done)
+
+
+def _costs(problem: Problem, has_table: bool) -> Costs:
+    n, m = len(problem.x), len(problem.y)
+    x, y_columns = np.ascontiguousarray(problem.x), np.ascontiguousarray(problem.y.T)
+    table = np.empty((n, m) if has_table else (0, 0))
+    if has_table:
+        share_rows(n, lambda first, stop: fill_costs(x, y_columns, problem.p, first, stop, table))
+    return Costs(x, y_columns, problem.p, table)
+
+
+def _has_twins(points: FloatArray) -> bool:
+    return bool((points[1:] == points[:-1]).all(axis=1).any())
+
+
+def _solve_sites(problem: Problem, limits: Limits, memory: int, advance: Callable[[int], None]) -> Solution:
+    """As :func:`solve`, where equal points that follow each other are one point with their mass."""
+    (first_x, site_x), (first_y, site_y) = _sites(problem.x), _sites(problem.y)
+    a, b = np.add.reduceat(problem.a, first_x), np.add.reduceat(problem.b, first_y)
+    merged = problem._replace(x=problem.x[first_x], y=problem.y[first_y], a=a, b=b)
+    solution = solve(merged, limits, memory, advance)
+    ix, iy, mass = solution.placed
+    ix, iy, mass = _dealt_out(ix, iy, mass, problem.a)
+    iy, ix, mass = _dealt_out(iy, ix, mass, problem.b)
+    f, g = solution.f[site_x], solution.g[site_y]
+    return Solution(Placed(ix, iy, mass), f, g, solution.lower, solution.cost, solution.is_done)
+
+
+def _sites(points: FloatArray) -> tuple[IntArray, IntArray]:
+    """The first of all equal points that follow each other, and for every point the number of its site."""
+    is_first = np.append(True, (points[1:] != points[:-1]).any(axis=1))
+    return np.flatnonzero(is_first), np.cumsum(is_first) - 1
+
+
+def _dealt_out(site: IntArray, other: IntArray, mass: IntArray, masses: IntArray) -> tuple[IntArray, ...]:
+    """Pairs of sites and something else, with the points of the sites, whose masses follow each other."""
+    order = np.argsort(site, kind="stable")
+    pairs, points = np.cumsum(mass[order]), np.cumsum(masses)
+    ends = np.union1d(pairs, points)
+    return np.searchsorted(points, ends), other[order][np.searchsorted(pairs, ends)], np.diff(ends, prepend=0)
+
+
+class Auction:
+    """Prices of the columns of a problem, and the best coupling and the best prices so far."""
+
+    def __init__(self, problem: Problem, memory: int, price: FloatArray | None) -> None:
+        n, m = len(problem.x), len(problem.y)
+        has_table = 8 * n * m <= _TABLE_SHARE * memory
+        self.problem = problem
+        self.total = float(problem.a.sum())
+        self.costs = _costs(problem, has_table)
+        self.price = np.zeros(m) if price is None else price
+        size = min(m, _SHORT_LIST if has_table else _LONG_LIST)
+        self.lists = Lists(np.zeros((n, size), dtype=np.int32), np.empty((n, size)), np.empty(n))
+        self._look_up(np.arange(n))
+        # A coupling to begin with, and what is certain without any work.
+        self.placed, self.cost = Placed(*(np.zeros(0, dtype=np.int64),) * 3), math.inf
+        self.keep(_in_order(problem))
+        self.lower, self.best_minima, self.best_price = -math.inf, np.zeros(n), np.zeros(m)
+        self.raise_lower()
+        self.eps, self.bids, self.is_done = 0.0, 0, False
+
+    def _look_up(self, rows: IntArray) -> None:
+        share_rows(
+            len(rows),
+            lambda first, stop: look_up(rows[first:stop], self.costs, self.price, self.lists),
+        )
+
+    def raise_lower(self) -> None:
+        """Take the bound that the present prices prove, where it is the best one."""
+        minima = np.empty(len(self.problem.x))
+        row_minima(self.price, self.lists, minima)
+        # Where the bound of the other columns is below the list, the list has to be made anew to know better.
+        stale = np.flatnonzero(minima == self.lists.bound)
+        if len(stale):
+            self._look_up(stale)
+            row_minima(self.price, self.lists, minima)
+        value = dual_value(self.problem, minima, self.price)
+        if value > self.lower:
+            self.lower, self.best_minima, self.best_price = value, minima, self.price.copy()
+
+    def keep(self, placed: Placed) -> None:
+        """Take this coupling, where it is the cheapest one."""
+        difference = self.problem.x[placed.ix] - self.problem.y[placed.iy]
+        lengths = np.vecdot(difference, difference) ** (self.problem.p / 2)
+        cost = math.fsum(lengths * (placed.mass / self.total))
+        if cost < self.cost:
+            self.placed, self.cost = placed, cost
+
+    def run(self, limits: Limits, advance: Callable[[int], None]) -> None:
+        """Levels, until the bracket is narrow enough, no digits are left or time is up."""
+        self.is_done = False
+        while self.cost > 0 and self.cost - self.lower > limits.width * self.cost:
+            if limits.passed:
+                return
+            # Less is lost in the rounding of prices.
+            least = 8 * _EPS * float(np.abs(self.price - np.median(self.price)).max() + self.cost)
+            self.eps = max(self.eps, least)
+            was_whole = self.level(limits)
+            self.raise_lower()
+            advance(1)
+            if not was_whole:
+                return
+            if self.eps == least:
+                break
+            # No smaller than will do.
+            needed = limits.width * self.cost / 2
+            shrink = _LATE_SHRINK if self.bids < _FEW_BIDS * len(self.problem.x) else _SHRINK
+            self.eps = max(self.eps / shrink, min(needed, self.eps / 2))
+        self.is_done = True
+
+    def level(self, limits: Limits) -> bool:
+        """One auction of all mass; False if it was stopped."""
+        n, m = len(self.problem.x), len(self.problem.y)
+        pieces = _free_columns(self.problem.b, self.price, n + m + _SPARE_PIECES)
+        rows = Rows(self.problem.a.copy(), np.arange(n), np.array([0, n]))
+        counts, room = np.zeros(3, dtype=np.int64), _BIDDING * n * m
+        while True:
+            if room > 0:
+                work = min(room, _PATIENCE)
+                state = place_mass(self.costs, self.price, self.lists, self.eps, pieces, rows, work, counts)
+                room -= work
+            else:
+                state = reach_room(self.costs, self.price, self.lists, pieces, rows, counts)
+                room = _BIDDING_AGAIN * n * m
+            if state == DONE:
+                break
+            if state == FULL:
+                pieces = _with_more(pieces)
+            elif limits.passed:
+                return False
+        self.bids = int(counts[0])
+        held = np.flatnonzero((pieces.owner >= 0) & (pieces.mass > 0))
+        self.keep(Placed(pieces.owner[held], pieces.column[held], pieces.mass[held]))
+        return True
+
+
+def _free_columns(masses: IntArray, price: FloatArray, capacity: int) -> Pieces:
+    """Columns that nobody has room in yet, each a single piece."""
+    m = len(masses)
+    unused = np.zeros(capacity - m, dtype=np.int64)
+    free = np.append(np.arange(capacity - 1, m - 1, -1), [*[0] * m, capacity - m])
+    return Pieces(
+        np.arange(m),
+        np.full(capacity, -1),
+        np.append(np.arange(m), unused),
+        np.full(capacity, -1),
+        np.append(masses, unused),
+        np.append(price, unused.astype(np.float64)),
+        free,
+    )
+
+
+def _with_more(pieces: Pieces) -> Pieces:
+    """Twice as many pieces, the new ones not in use."""
+    size, left = len(pieces.owner), int(pieces.free[-1])
+    free = np.zeros(2 * size + 1, dtype=np.int64)
+    free[:left], free[left : left + size] = pieces.free[:left], np.arange(size, 2 * size)
+    free[-1] = left + size
+    following, column, owner, mass, paid = (np.append(part, np.zeros_like(part)) for part in pieces[1:-1])
+    return Pieces(pieces.head, following, column, owner, mass, paid, free)
+
+
+def _in_order(problem: Problem) -> Placed:
+    """The coupling by the order of the coordinate that varies most."""
+    k = int(np.argmax(np.ptp(problem.x, axis=0)))
+    at_x, at_y = np.argsort(problem.x[:, k]), np.argsort(problem.y[:, k])
+    ends_x, ends_y = np.cumsum(problem.a[at_x]), np.cumsum(problem.b[at_y])
+    ends = np.union1d(ends_x, ends_y)
+    ix, iy = np.searchsorted(ends_x, ends), np.searchsorted(ends_y, ends)
+    return Placed(at_x[ix], at_y[iy], np.diff(ends, prepend=0))
+
+
+def _prepared(problem: Problem, limits: Limits, memory: int) -> Auction:
+    """An auction of the problem that begins with the prices of coarse clouds."""
+    n = len(problem.y)
+    sizes: list[int] = []
+    while _COARSEST * _FINER ** len(sizes) * 2 <= n:
+        sizes.append(_COARSEST * _FINER ** len(sizes))
+    coarse: Auction | None = None
+    if sizes:
+        orders = [_tree(points, sizes[-1]) for points in (problem.x, problem.y)]
+    for size in sizes:
+        x, a = _grouped(problem.x, problem.a, orders[0], size)
+        y, b = _grouped(problem.y, problem.b, orders[1], size)
+        coarse = _begun(Problem(x, y, a, b, problem.p), coarse, memory)
+        coarse.run(limits._replace(width=_COARSE_RTOL), lambda levels: None)
+    return _begun(problem, coarse, memory)
+
+
+def _begun(problem: Problem, coarse: Auction | None, memory: int) -> Auction:
+    """An auction with prices at which columns are as dear as the coarse rows would pay, and its first `eps`."""
+    if coarse is None:
+        auction = Auction(problem, memory, None)
+        auction.eps = _FIRST_EPS * (auction.cost - auction.lower)
+        return auction
+    turned = Problem(problem.y, coarse.problem.x, problem.b, coarse.problem.a, problem.p)
+    auction = Auction(problem, memory, -transform(turned, -coarse.best_minima))
+    auction.eps = max(_FIRST_EPS * (coarse.cost - auction.lower), 1e-3 * coarse.cost)
+    return auction
+
+
+def _tree(points: FloatArray, size: int) -> IntArray:
+    """Rows in an order whose 2^k equal parts are groups of points near each other, for all 2^k up to `size`."""
+    levels = size.bit_length() - 1
+    spread, keys = points.std(axis=0), np.empty((levels, len(points)))
+    for level in range(levels):
+        widest = int(np.argmax(spread))
+        keys[level], spread[widest] = points[:, widest], spread[widest] / 2
+    order = np.arange(len(points))
+    halve_places(keys, order)
+    return order
+
+
+def _grouped(points: FloatArray, masses: IntArray, order: IntArray, size: int) -> tuple[FloatArray, IntArray]:
+    """Means and masses of as many groups."""
+    level = size.bit_length() - 1
+    starts = np.array([group_start(len(order), level, group) for group in range(size)])
+    mass = np.add.reduceat(masses[order], starts)
+    share = masses[order] / np.repeat(mass, np.diff(starts, append=len(order)))
+    return np.add.reduceat(points[order] * share[:, None], starts), mass

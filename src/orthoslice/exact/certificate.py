@@ -1,0 +1,173 @@
+"""Proofs of Wasserstein distances: a coupling from above, potentials from below, both checked from scratch."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from orthoslice.backend.kernels.numba.auction import Costs, best_columns
+from orthoslice.backend.threads import default_workers, ordered_map
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.lengths import pair_lengths
+from orthoslice.exact._inputs import FloatArray, IntArray
+
+_EPS = float(np.finfo(np.float64).eps)
+# Fewer rows than this are not worth a second thread.
+_FEWEST_SHARED = 512
+
+
+class Problem(NamedTuple):
+    """Points `x (n, dim)` and `y (m, dim)`, no two of which are farther apart than 1, and whole masses.
+
+    `a (n,)` and `b (m,)` have the same sum. As shares of it they may be `off` from the true masses, in sum:
+    those of x, and those of y.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    a: IntArray
+    b: IntArray
+    p: float
+    off: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def flipped(self) -> Problem:
+        return Problem(self.y, self.x, self.b, self.a, self.p, self.off[::-1])
+
+
+def share_rows(n: int, work: Callable[[int, int], None]) -> None:
+    """Have threads work on ranges of rows, `work(first, stop)`."""
+    workers = default_workers() if n >= _FEWEST_SHARED else 1
+    cuts = np.linspace(0, n, workers + 1).astype(int).tolist()
+    pieces = (functools.partial(work, *ends) for ends in itertools.pairwise(cuts))
+    for _ in ordered_map(pieces, workers):
+        pass
+
+
+def transform(problem: Problem, price: FloatArray) -> FloatArray:
+    """`min_j |x[i] - y[j]|^p + price[j]` of every point of x; costs are worked out a few at a time.
+
+    Examples
+    --------
+    >>> ones = np.ones(2, dtype=np.int64)
+    >>> problem = Problem(np.array([[0.0], [0.5]]), np.array([[0.25], [1.0]]), ones, ones, 1.0)
+    >>> transform(problem, np.array([1.0, 0.0])).tolist()
+    [1.0, 0.5]
+    """
+    x, y_columns = np.ascontiguousarray(problem.x), np.ascontiguousarray(problem.y.T)
+    costs, out = Costs(x, y_columns, problem.p, np.empty((0, 0))), np.empty(len(x))
+    share_rows(len(out), lambda first, stop: best_columns(costs, price, first, stop, out))
+    return out
+
+
+def cost_rounding(problem: Problem) -> float:
+    """The relative error of a cost."""
+    dim: int = problem.x.shape[1]
+    return ((dim + 8) * max(problem.p / 2, 1.0) + 8) * _EPS
+
+
+def lost_cost(problem: Problem) -> float:
+    """What a cost up to 1 may have lost to underflow: of coordinates, or of their squares."""
+    dim: int = problem.x.shape[1]
+    return 4 * problem.p * dim * 2.0**-510
+
+
+def dual_value(problem: Problem, minima: FloatArray, price: FloatArray) -> float:
+    """A lower bound on the least cost of a unit of mass: what prices prove, less all that was rounded.
+
+    For any prices no coupling costs less than the mean of `min_j |x[i] - y[j]|^p + price[j]` less the mean
+    price. `minima (n,)` are those numbers, or less, as the kernels work them out.
+    """
+    total, middle = float(problem.a.sum()), float(np.median(price))
+    # A constant that goes from one side to the other changes nothing, and less is rounded near 0.
+    u, v = minima - middle, price - middle
+    # A column whose cost was rounded up, and that was overlooked for it, costs no more than this.
+    largest = np.maximum(minima - price.min(), 0.0)
+    rounding = cost_rounding(problem) * largest + 2 * _EPS * (np.abs(minima) + abs(middle))
+    a, b = problem.a / total, problem.b / total
+    value = math.fsum(np.concatenate([a * (u - rounding), -b * v]))
+    slack = 8 * _EPS * (math.fsum(a * np.abs(u)) + math.fsum(b * np.abs(v)))
+    slack += problem.off[0] * float(np.abs(u).max()) + problem.off[1] * float(np.abs(v).max())
+    return value - slack - lost_cost(problem)
+
+
+def line_potential(problem: Problem, ix: IntArray, iy: IntArray) -> FloatArray:
+    """The potential of y on a line, or against a single point, from pairs in increasing order.
+
+    Costs of neighbours along the coupling by order differ as much as the potentials do.
+    """
+    # Where points of both are used up at once, a pair (i, j + 1) without mass leads on to (i + 1, j + 1).
+    here = pair_lengths(problem.x, problem.y, ix[:-1], iy[:-1]) ** problem.p
+    over = pair_lengths(problem.x, problem.y, ix[:-1], iy[1:]) ** problem.p
+    g = np.zeros(len(problem.y))
+    np.add.at(g, iy[1:], over - here)
+    return np.cumsum(g)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What proves a distance: the problem, a coupling of it, and a potential of y.
+
+    The points of `problem` are those of the `clouds` that weigh something, over ``2**exponent``. Potentials of
+    y are found when they are first needed.
+    """
+
+    problem: Problem
+    clouds: tuple[Cloud, Cloud]
+    exponent: int
+    find: Callable[[], FloatArray]
+
+    @functools.cached_property
+    def g(self) -> FloatArray:
+        """The potential of the points of y in `problem`."""
+        return self.find()
+
+    def lower(self) -> float:
+        """A lower bound on W_p, from scratch."""
+        return self.root(dual_value(self.problem, transform(self.problem, -self.g), -self.g), -1)
+
+    def upper(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> float:
+        """An upper bound on W_p, from scratch: what a coupling of rows of the clouds costs, rounded up."""
+        x, y = (np.ldexp(c.points, -self.exponent) for c in self.clouds)
+        cost = math.fsum(mass * pair_lengths(x, y, ix, iy) ** self.problem.p)
+        if cost == 0 and not any(self.problem.off) and self.exponent <= 0:
+            return 0.0
+        # Mass that is off travels no farther than 1.
+        cost = (
+            cost * (1 + cost_rounding(self.problem)) + 1.001 * sum(self.problem.off) + lost_cost(self.problem)
+        )
+        return self.root(cost, 1)
+
+    def root(self, cost: float, side: int) -> float:
+        """The p-th root of a cost, rounded up or down, in the units of the user."""
+        p = self.problem.p
+        root = max(cost, 0.0) ** (1 / p) * (1 + side * 8 * _EPS)
+        if side < 0 and root == 0:
+            return 0.0
+        try:
+            return math.nextafter(math.ldexp(root, self.exponent), side * math.inf)
+        except OverflowError:
+            raise OverflowError("This distance may exceed the range of float64. Pass smaller units.") from None
+
+    def potentials(self) -> tuple[FloatArray, FloatArray]:
+        """Potentials of all points of both clouds, as shares of ``2**(p * exponent)``."""
+        x, y = (np.ldexp(c.points, -self.exponent) for c in self.clouds)
+        f = transform(self.problem._replace(x=x), -self.g)
+        g = transform(self.problem._replace(x=y, y=x), -f)
+        return f, g
+
+    def has_masses(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> bool:
+        """Whether a coupling of rows of the clouds moves the mass of every point, to rounding."""
+        allowed = 64 * _EPS + sum(self.problem.off)
+        for cloud, index in zip(self.clouds, (ix, iy), strict=True):
+            weights = np.full(cloud.n, 1 / cloud.n) if cloud.weights is None else cloud.weights
+            moved = np.bincount(index, mass, cloud.n)
+            if mass.min() < 0 or float(np.abs(moved - weights).max()) > allowed:
+                return False
+        return True

@@ -1,0 +1,40 @@
+"""Blocks drawn in one compiled call are those that the array code draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orthoslice.backend.arrays import Key
+from orthoslice.directions import IID, Orthogonal, Sampler
+from orthoslice.directions.drawing import Blocks, draw_blocks
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("step", [None, 0, 12345, 2**31 + 5])
+@pytest.mark.parametrize(
+    ("sampler", "rows", "dim"),
+    [(IID(), 1, 1), (IID(), 1, 7), (Orthogonal(), 1, 3), (Orthogonal(), 2, 2), (Orthogonal(), 5, 9)],
+)
+def test_compiled_blocks_are_those_of_the_reference(
+    sampler: Sampler, rows: int, dim: int, step: int | None, dtype: type[np.floating]
+) -> None:
+    pytest.importorskip("numba")
+    key = Key.from_seed(2**63 + 11, np.zeros(1))
+    counted = None if step is None else np.asarray(step, dtype=np.int64)
+    blocks = Blocks(sampler, key, 3, 4, rows, dim, np.dtype(dtype), step=counted)
+    drawn = {}
+    for name in ("numba", "reference"):
+        with draw_blocks.using(name):
+            drawn[name] = draw_blocks(blocks).theta
+    assert drawn["numba"].dtype == dtype
+    np.testing.assert_allclose(drawn["numba"], drawn["reference"], rtol=0, atol=4 * float(np.finfo(dtype).eps))
+
+
+def test_compiled_blocks_of_one_size_are_a_prefix_of_larger_ones() -> None:
+    pytest.importorskip("numba")
+    key = Key.from_seed(5, np.zeros(1))
+    whole, part = (
+        draw_blocks(Blocks(Orthogonal(), key, 0, 1, rows, 6, np.dtype(np.float64))).theta for rows in (6, 4)
+    )
+    np.testing.assert_array_equal(whole[:4], part)
