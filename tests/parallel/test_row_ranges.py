@@ -198,7 +198,7 @@ def test_a_tie_whose_links_lie_in_other_ranges(rng: np.random.Generator, sent: _
 
     Numbers of one link differ by nothing, those of the next by less than rounding may do to both.
     """
-    links, x = rng.permutation(30), np.empty((2000, 2))
+    links, x = rng.permutation(30), np.zeros((2000, 2))
     link = rng.integers(0, 30, 2000)
     x[:, 0] = 1e6 + 100 * links[link] + 90 * rng.random(2000)
     reach = float(roundings(x).min())
