@@ -4,7 +4,7 @@ LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all test-full test-lowest examples lint clean
+.PHONY: demo test test-all test-full test-lowest examples docs lint clean
 
 demo: $(VENV)/core
 	@$(BIN)/orthoslice demo --words
@@ -31,13 +31,18 @@ test-lowest: $(LOWEST)/installed
 examples: $(VENV)/dev
 	$(BIN)/python -m examples
 
+# The site: warnings are errors, and links are checked without a network. It opens at site/index.html.
+docs: $(VENV)/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . site
+	@echo "The site is in site/index.html"
+
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) $(LOWEST) tests/__pycache__/jax
+	rm -rf $(VENV) $(LOWEST) site build docs/gallery tests/__pycache__/jax
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +55,11 @@ $(VENV)/core: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/dev: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing orthoslice and all test extras into $(VENV) ..."
 	@$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/docs: $(VENV)/dev
+	@echo "Installing what makes the site into $(VENV) ..."
+	@$(PIP) -e ".[docs]"
 	@touch $@
 
 $(LOWEST)/installed: pyproject.toml constraints-lowest.txt

@@ -141,10 +141,10 @@ def projected_wasserstein(
     cost
         How a coupling is priced; the first three are unbiased for every p.
 
-        - ``"exact"``: by the full distance |x - y|^p, O(n dim) a direction.
+        - ``"exact"``: by the full distance ``|x - y|^p``, O(n dim) a direction.
         - ``"pooled"``: by the projections on about 32 other directions (Johnson-Lindenstrauss), O(32 n) a
           direction. Noisier, and cheaper in operations where `dim` is many times 32; on the host the compiled
-          exact price was still quicker at dim 2048 (see the guide). With
+          exact price was still quicker at dim 2048 (see "Three prices for PW" in the docs). With
           orthogonal directions pass ``directions=Orthogonal(block_size=16)`` or so: a coupling's own block
           is left out, and blocks of `dim` rows make the pool as large as `dim`. For p = 2 and whole blocks it
           is the exact price.

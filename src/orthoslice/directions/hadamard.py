@@ -21,7 +21,8 @@ class HadamardRademacher(BlockSampler):
     **Approximate.** Rows are not quite uniform on the sphere, so that estimates are biased, most on points
     that lie on a grid, such as one-hot and sparse 0/1 data. The error bar does not cover this bias. With the
     defaults, SW_2^2 was off by up to 3.4% in `dim` 4 and .8% in `dim` 8; from `dim` 16 on by at most .3%, if at
-    all, on all data tried. The guide has the figures. Use :class:`Orthogonal` where `dim` is below 16.
+    all, on all data tried. "Which directions?" in the docs has the figures. Use :class:`Orthogonal` where
+    `dim` is below 16.
 
     Parameters
     ----------

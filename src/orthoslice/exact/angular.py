@@ -41,7 +41,7 @@ class AngularScore:
 
     Examples
     --------
-    One point at the origin against one at (3, 4) scores |3 cos phi + 4 sin phi|.
+    One point at the origin against one at (3, 4) scores ``|3 cos phi + 4 sin phi|``.
 
     >>> score = angular_score([[3, 4]], [[0, 0]], 1)
     >>> score(np.array([0.0, np.pi / 2])).round(12).tolist()

@@ -67,7 +67,7 @@ def flow(
     -----
     On a line it is the monotone map, which is the optimal one: points do not cross. In up to three dimensions
     or so points come to lie on those of y themselves. In high dimension
-    projections agree long before the clouds do: see the guide for figures.
+    projections agree long before the clouds do: see "Barycenters and flows" in the docs for figures.
 
     Examples
     --------

@@ -200,7 +200,7 @@ def bootstrap(
     Notes
     -----
     Weights of 0 and 2 that are exchangeable make a bootstrap as valid as the usual one, which draws with
-    replacement [1]_, where the value changes smoothly with the laws:
+    replacement, where the value changes smoothly with the laws:
 
     - **not near the null**. Where both samples may be of one law all is bias, and the interval is NaN. Just
       beyond, what is given lies a little high for p = 1;
@@ -212,8 +212,8 @@ def bootstrap(
 
     References
     ----------
-    .. [1] Praestgaard and Wellner, Exchangeably weighted bootstraps of the general empirical process, Annals of
-       Probability 21 (1993).
+    Praestgaard and Wellner, Exchangeably weighted bootstraps of the general empirical process, Annals of
+    Probability 21 (1993).
 
     Examples
     --------

@@ -162,7 +162,7 @@ def two_sample_test(
     one that lies z standard deviations above the mean of all labellings has its p-value lessened by a share
     1 - exp(-z) of ``1 / (n_permutations + 1)``. `statistic` of ``method="auto"`` is the smallest p-value so
     refined. Every labelling is treated as the observed one is, so the level is exact (minP of Westfall and
-    Young [1]_). Values that tie, or differ by rounding only, share the larger p-value: the level is less then.
+    Young). Values that tie, or differ by rounding only, share the larger p-value: the level is less then.
     Columns are adjusted by their step-down procedure.
 
     **Stopping early.** A test ends before `n_permutations` only if so many permutations reach each statistic
@@ -175,7 +175,7 @@ def two_sample_test(
 
     References
     ----------
-    .. [1] Westfall and Young, Resampling-based multiple testing, Wiley (1993).
+    Westfall and Young, Resampling-based multiple testing, Wiley (1993).
 
     Examples
     --------

@@ -1,0 +1,91 @@
+"""The pages: their code runs, their links lead somewhere, and the reference has every public name.
+
+The code of README.md and of every page in docs/ is collected by pytest itself: pyproject.toml has the pattern.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import orthoslice as osl
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    p
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "experiments/*.md", "benchmarks/**/*.md")
+    for p in ROOT.glob(pattern)
+    if "gallery" not in p.parts
+)
+RUN = [p for p in PAGES if p.parent == ROOT / "docs" or (p.name == "README.md" and p.parent == ROOT)]
+LINK = re.compile(r"(?<!`)\]\(([^()\s]+)\)")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose(page: Path) -> str:
+    """A page without its code."""
+    return re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What can be linked to: headings as lower-case words joined by hyphens."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> list[str]:
+    found = []
+    for target in LINK.findall(prose(page)):
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        if re.match(r"\w+:", target):
+            continue
+        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One title\n\n[a](page.md#one-title), [b](page.md#another), [c](gone.md)\n")
+    assert broken_links(page) == ["page.md#another", "gone.md"]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda p: p.name)
+def test_python_of_a_page_is_run(page):
+    """Only what follows a prompt is collected; an answer ends at an empty line, not at the end of the block."""
+    blocks = re.findall(r"^```(?:python|pycon|py)\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL)
+    assert [block for block in blocks if not block.startswith(">>> ")] == []
+    assert [block for block in blocks if not block.endswith("\n\n")] == []
+
+
+def shown() -> list[str]:
+    pages = (text_of(p) for p in (ROOT / "docs" / "reference").glob("*.md"))
+    return re.findall(r"^\.\. auto(?:function|class):: (\S+)$", "\n".join(pages), re.MULTILINE)
+
+
+def test_the_reference_has_every_public_name_once():
+    names = shown()
+    assert len(set(names)) == len(names)
+    modules = ["adapters", "control", "directions", "exact", "nn", "parallel.torch", "plot", "reporting"]
+    public = {f"orthoslice.{n}" for n in osl.__all__ if n not in ("control", "datasets", "directions", "exact")}
+    public |= {
+        f"orthoslice.{m}.{n}" for m in modules for n in importlib.import_module(f"orthoslice.{m}").__all__
+    }
+    # The same object under a second name.
+    public -= {"orthoslice.exact.wasserstein", "orthoslice.exact.Transport"}
+    assert public - set(names) == set()
+    for name in names:
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last)
