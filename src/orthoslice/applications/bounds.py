@@ -367,7 +367,7 @@ def _cheapest(
     return min(best, (_cost(matched, projected.p), matched), key=lambda found: found[0])
 
 
-def _cost(coupling: Coupling, p: float) -> float:
+def _cost(coupling: Any, p: float) -> float:
     lengths = pair_lengths(coupling.x, coupling.y, coupling.ix, coupling.iy)
     return power_mean(lengths, coupling.mass, p)
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -79,11 +79,11 @@ class Pairwise:
 
     @property
     def value(self) -> HostArray:
-        return self._square(rescaled(self._pairs.mean, self._scale, self.p))
+        return self._square(cast(HostArray, rescaled(self._pairs.mean, self._scale, self.p)))
 
     @property
     def stderr(self) -> HostArray:
-        return self._square(rescaled(self._pairs.stderr, self._scale, self.p))
+        return self._square(cast(HostArray, rescaled(self._pairs.stderr, self._scale, self.p)))
 
     @property
     def distance(self) -> HostArray:
@@ -92,13 +92,12 @@ class Pairwise:
     @property
     def _distances(self) -> HostArray:
         """The distance of every pair."""
-        distances: HostArray = rescaled(root(self._pairs.mean, self.p), self._scale, 1)
-        return distances
+        return cast(HostArray, rescaled(root(self._pairs.mean, self.p), self._scale, 1))
 
     @property
     def distance_stderr(self) -> HostArray:
         errors = root_stderr(self._pairs.mean, self._pairs.stderr, self.p)
-        return self._square(rescaled(errors, self._scale, 1))
+        return self._square(cast(HostArray, rescaled(errors, self._scale, 1)))
 
     def _square(self, pairs: HostArray) -> HostArray:
         """A symmetric matrix from its entries above the diagonal."""
@@ -246,7 +245,7 @@ def pairwise(
     sums = _lazy_sums(job, score, points, sampler, key) if pool.is_lazy else _sums(job, sampler, key)
     found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
     if not pool.is_lazy:
-        _check_values(job, points, found.mean)
+        _check_values(job, points, cast(HostArray, found.mean))
     return Pairwise(
         name="PW" if is_projected else "SW",
         p=p,
@@ -280,7 +279,7 @@ class PairwiseJob(NamedTuple):
 
     @property
     def rounding(self) -> HostArray | None:
-        return self.pool.rounding if isinstance(self.pool, ReadyCloud) else None
+        return cast("HostArray | None", self.pool.rounding) if isinstance(self.pool, ReadyCloud) else None
 
     @property
     def n_pairs(self) -> int:

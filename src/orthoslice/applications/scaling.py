@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from orthoslice.backend.arrays import Array, detach, namespace, wide_float
 from orthoslice.check.frames import column_names, is_frame, like_frame
@@ -146,7 +146,7 @@ def _inverse_root(correlation: Array, eps: float) -> Array:
     rounding = max(_ROUNDINGS * dim * float(xp.finfo(correlation.dtype).eps), (_ROUNDINGS * eps) ** 2 * dim)
     kept = values > rounding * xp.max(values)
     roots = xp.where(kept, 1 / xp.sqrt(xp.where(kept, values, xp.ones_like(values))), xp.zeros_like(values))
-    return (vectors * roots) @ vectors.T
+    return cast(Array, (vectors * roots) @ vectors.T)
 
 
 def _extremes(xp: Any) -> tuple[tuple[Any, Any], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
         raise ValueError(f"`{name}` must be rectangular: its rows differ in length.") from None
     if like is None or library(like) == "numpy":
         return array
-    _check_numeric(name, np, array)
+    _check_numeric(name, cast(Namespace, np), array)
     xp = namespace(like)
     return xp.asarray(array.tolist(), dtype=like.dtype if _is_floating(xp, like) else None, device=device(like))
 

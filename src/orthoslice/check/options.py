@@ -7,7 +7,7 @@ import functools
 import math
 import numbers
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from orthoslice.backend.arrays import (
     DType,
     Key,
     Operation,
+    Tensor,
     float_info,
     is_readable,
     is_traced,
@@ -245,7 +246,7 @@ def _parse_bytes(text: str) -> float | None:
     return None
 
 
-units_or_nan = Operation("units_or_nan")
+units_or_nan: Operation[Array] = Operation("units_or_nan")
 """units_or_nan(theta (slices, dim), tolerance, rounding) -> (slices, dim): rows divided by their length.
 
 Those that are off by no more than `rounding` stay as they are, and those by more than `tolerance` become NaN.
@@ -253,7 +254,7 @@ Those that are off by no more than `rounding` stay as they are, and those by mor
 
 
 @units_or_nan.implementation("cuda", lambda theta, *_: cuda_refusal(theta))
-def _units_or_nan_cuda(theta: Array, tolerance: float, rounding: float) -> Array:
+def _units_or_nan_cuda(theta: Tensor, tolerance: float, rounding: float) -> Tensor:
     from orthoslice.backend.kernels.cuda.rows import check_rows
 
     return check_rows(theta, tolerance, rounding)
@@ -291,4 +292,4 @@ def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
         raise ValueError(f"`{name}` must be of unit length; {what}. Divide by the norm first.")
     if off.max() <= rounding:
         return theta
-    return theta / xp.linalg.vector_norm(theta, axis=1, keepdims=True)
+    return theta / cast(Array, xp.linalg.vector_norm(theta, axis=1, keepdims=True))

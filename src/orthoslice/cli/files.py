@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -353,7 +353,7 @@ def _scaled(tables: list[Loaded], scale: str, choice: Choice, say: Callable[[str
     for table in tables:
         with Rows(table.name, table.points.dtype, choice.memory // 4) as rows:
             for piece in pieces_of(table.points, choice.memory):
-                rows.add(scaling.apply(np.asarray(piece)))
+                rows.add(cast(HostArray, scaling.apply(np.asarray(piece))))
             points = rows.whole(table.points.shape[1])
         found.append(replace(table, points=points, scale=scale, scaling=scaling))
     return found

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -149,8 +149,8 @@ def write_reference(path: Path, reference: Reference) -> None:
         "missing": reference.missing,
         "units": reference.units,
         "columns": [_column_record(c, reference.encoding) for c in reference.encoding.columns],
-        "centre": reference.scaling.centre.tolist(),
-        "factors": reference.scaling.factors.tolist(),
+        "centre": cast(HostArray, reference.scaling.centre).tolist(),
+        "factors": cast(HostArray, reference.scaling.factors).tolist(),
         "detector": state,
     }
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from orthoslice.applications.match.match import match, match_bytes
+from orthoslice.backend.array_types import HostArray
 from orthoslice.backend.writing import replacing
 from orthoslice.check.options import check_memory
 from orthoslice.cli.files import Loaded
@@ -56,7 +57,9 @@ def write_pairs(tables: list[Loaded], reading: Reading, drawing: Drawing, output
         rng=drawing.seed,
         memory=room // 2,
     )
-    apart = np.linalg.norm(coupling.x[coupling.ix].astype(np.float64) - coupling.y[coupling.iy], axis=1)
+    apart = np.linalg.norm(
+        cast(HostArray, coupling.x[coupling.ix]).astype(np.float64) - coupling.y[coupling.iy], axis=1
+    )
     pairs = {"row_a": coupling.ix, "row_b": coupling.iy, "mass": coupling.mass, "distance": apart}
     with replacing(output) as file:
         if output.suffix.lower() == ".npz":

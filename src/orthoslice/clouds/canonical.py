@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import (
-    Array,
-    at_rank,
-    detach,
-    device,
-    lexsort_rows,
-    namespace,
-)
+from orthoslice.backend.arrays import Array, HostArray, at_rank, detach, device, lexsort_rows, namespace
 from orthoslice.clouds.cloud import Cloud
-from orthoslice.clouds.mapped import MappedPoints, stored_points
+from orthoslice.clouds.mapped import MappedPoints, Points, stored_points
 
 # Coordinates whose lengths are worked out at a time.
 _LENGTH_ITEMS = 1 << 18
@@ -67,17 +61,17 @@ def _lengths(points: Array) -> Array:
     if isinstance(points, np.ndarray) and points.dtype == np.float32:
         # Squares of float32 numbers neither overflow nor underflow in float64.
         wide = points.astype(np.float64)
-        return np.sqrt(np.vecdot(wide, wide))
+        return cast(HostArray, np.sqrt(np.vecdot(wide, wide)))
     largest = xp.astype(xp.max(xp.abs(points), axis=-1, keepdims=True), xp.float64)
     # Squares of coordinates may overflow or underflow.
     unit = points / xp.where(largest > 0, largest, xp.ones_like(largest))
     return largest[..., 0] * xp.sqrt(xp.sum(unit * unit, axis=-1))
 
 
-def gather_points(points: Array, index: Array) -> Array:
+def gather_points(points: Points, index: Array) -> Array:
     """Points `(..., n, dim)` at `index (slices, ..., pairs)`: `(slices, ..., pairs, dim)`."""
     if isinstance(points, MappedPoints):
-        return points.gather(index)
+        return points.gather(cast(HostArray, index))
     xp = namespace(points)
     n, dim = points.shape[-2:]
     index_in_all = flat_index(index, tuple(points.shape[:-2]), n)

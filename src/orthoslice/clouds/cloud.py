@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
     DType,
+    HostArray,
     detach,
     is_traced,
     is_widened,
@@ -31,14 +32,14 @@ from orthoslice.check.inputs import (
     match_frames,
     on_host,
 )
-from orthoslice.clouds.mapped import MappedPoints, is_file
+from orthoslice.clouds.mapped import MappedPoints, Points, Projector, is_file
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
     """Points `(..., n, dim)` with weights `(..., n)` that sum to 1, or None where all weigh the same."""
 
-    points: Array
+    points: Points
     """An array, or :class:`orthoslice.clouds.mapped.MappedPoints`."""
     weights: Array | None = None
     largest: float | None = None
@@ -92,7 +93,7 @@ class Cloud:
         """The same cloud in another floating type."""
         return replace(self, points=namespace(self.points).astype(self.points, dtype))
 
-    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
+    def project(self, directions: Projector, rows: Any, *, widely: bool = False) -> Array:
         """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
 
         With `widely`, in `wide_float` where that is cheap (`is_widened`), which must be the type of the
@@ -105,7 +106,7 @@ class Cloud:
         if is_file(points):
             return MappedPoints(points).project(directions, rows, dtype)
         if dtype == points.dtype or not isinstance(points, np.ndarray):
-            return directions.project(xp.astype(points, dtype, copy=False), rows)
+            return cast(Array, directions.project(xp.astype(points, dtype, copy=False), rows))
         # Points are widened a few at a time, as those in a file are read.
         flat = MappedPoints(points.reshape(-1, self.dim)).project(directions, rows, dtype)
         return flat.reshape(-1, *points.shape[:-1])
@@ -114,13 +115,13 @@ class Cloud:
 class Seen(NamedTuple):
     """Facts found in the one pass over points that lie elsewhere."""
 
-    mean: Array
+    mean: HostArray
     """`(dim,)`"""
-    spread: Array
+    spread: HostArray
     """The mean squared distance from the mean."""
-    drawn: dict[bytes, Array]
+    drawn: dict[bytes, HostArray]
     """Points `(draws, dim)` that were drawn at random, by the bytes of the numbers that chose them."""
-    covariance: Array | None = None
+    covariance: HostArray | None = None
     """`(dim, dim)`, where a control variate needs it."""
 
 
@@ -234,7 +235,7 @@ def _check_single(where: str, clouds: tuple[Cloud, Cloud]) -> tuple[Cloud, Cloud
     return clouds
 
 
-def _normalised(weights: Array | None) -> np.ndarray[Any, Any] | None:
+def _normalised(weights: Any) -> HostArray | None:
     if weights is None:
         return None
     values = weights.astype(np.float64)
@@ -258,7 +259,7 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     return Cloud(points, weights, cloud.largest)
 
 
-def _share_batch(name: str, points: Array, weights: Array) -> tuple[Array, Array]:
+def _share_batch(name: str, points: Points, weights: Array) -> tuple[Array, Array]:
     """Points and weights repeated along leading axes that only the other has."""
     xp = namespace(points)
     try:

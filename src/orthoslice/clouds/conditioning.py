@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
     DType,
+    HostArray,
     Operation,
+    Tensor,
     constant,
     detach,
     float_info,
@@ -154,7 +156,7 @@ def scale_on_device(x: Cloud, y: Cloud, p: float) -> tuple[Cloud, Cloud, Array, 
     info = np.finfo(_numpy_float(x.dtype))
     largest = xp.maximum(*(xp.max(xp.abs(detach(c.points))) for c in (x, y)))
     # Magnitudes have no sign, so what is left of their bits above the digits is the exponent.
-    field = largest.view(xp.int32 if info.bits == 32 else xp.int64) >> info.nmant
+    field = cast(Tensor, largest).view(xp.int32 if info.bits == 32 else xp.int64) >> info.nmant
     table = constant(_by_field, (info.bits, x.dim, p), largest)
     row = xp.take(table, xp.reshape(field, (1,)), axis=0)
     down, exponent = row[0, 0], row[0, 1]
@@ -220,12 +222,12 @@ def centred(x: C, y: C) -> tuple[C, C]:
     centre = far_centre(x.points, axis)
     if x.is_mapped or y.is_mapped:
         # Both get the origin, even if one is no file: it cancels in differences of points as stored.
-        x_points, y_points = (MappedPoints(c.points, origin=centre) for c in (x, y))
+        x_points, y_points = (MappedPoints(c.points, origin=cast(HostArray, centre)) for c in (x, y))
         return replace(x, points=x_points), replace(y, points=y_points)
     return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
 
 
-far_centre = Operation("far_centre")
+far_centre: Operation[Array] = Operation("far_centre")
 """far_centre(points, axis) -> what to take off them.
 
 The middle of their range over those axes where it is more than twice that range from 0, and 0 elsewhere.
@@ -239,7 +241,7 @@ def _far_centre_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
 
 
 @far_centre.implementation("cuda", _far_centre_refusal)
-def _far_centre_cuda(points: Array, axis: tuple[int, ...]) -> Array:
+def _far_centre_cuda(points: Tensor, axis: tuple[int, ...]) -> Tensor:
     from orthoslice.backend.kernels.cuda import rows
 
     return rows.far_centre(points)
@@ -252,11 +254,11 @@ def _folded_refusal(points: Array, axis: tuple[int, ...]) -> str | None:
 
 
 @far_centre.implementation("folded", _folded_refusal)
-def _far_centre_folded(points: Array, axis: tuple[int, ...]) -> Array:
+def _far_centre_folded(points: HostArray, axis: tuple[int, ...]) -> Array:
     return middle_if_far(*(end[None, :] for end in range_of_rows(points)))
 
 
-def range_of_rows(points: Array) -> tuple[Array, Array]:
+def range_of_rows(points: HostArray) -> tuple[HostArray, HostArray]:
     """The least and the largest coordinates `(dim,)` of NumPy points, row by row in memory.
 
     NumPy goes through short rows one by one; here many of them make a long one, with the same answer.

@@ -5,20 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import array_api_compat.numpy as compat_numpy
 import numpy as np
 
-from orthoslice.backend.arrays import Array, HostArray, counts_as_numpy, to_numpy
+from orthoslice.backend.arrays import DType, HostArray, counts_as_numpy, to_numpy
+
+Points: TypeAlias = Any
+"""The points of a cloud: an array of any library, or :class:`MappedPoints`, which has no arithmetic."""
 
 # Coordinates that are read at a time: as many as a cache holds.
 _PIECE_ITEMS = 1 << 18
 
 
-def is_file(points: Any) -> bool:
+def is_file(points: Any) -> TypeGuard[HostArray]:
     """Whether points are a memory map; copies of a map have its type, but no file behind them."""
     return getattr(points, "_mmap", None) is not None
+
+
+class Projector(Protocol):
+    """Directions, or what stands in for them, by whose interface points are read a few at a time."""
+
+    def project(self, points: Any, rows: Any) -> Any:
+        """Numbers `(slices, ..., n)` of points `(..., n, dim)`, for some rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +61,7 @@ class MappedPoints:
         return self.table.size
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return self.table.dtype
 
     def __len__(self) -> int:
@@ -60,7 +70,7 @@ class MappedPoints:
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return compat_numpy
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+    def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> HostArray:
         return self.read(slice(None)).astype(self.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __getitem__(self, key: Any) -> HostArray:
@@ -92,7 +102,7 @@ class MappedPoints:
         step = max(1, _PIECE_ITEMS * n // max(1, self.size))
         return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
-    def project(self, directions: Any, rows: Any, dtype: Any) -> HostArray:
+    def project(self, directions: Projector, rows: Any, dtype: DType) -> HostArray:
         """Projections `(slices, ..., n)` of the points in some floating type."""
         projected = None
         for part in self.parts():
@@ -120,7 +130,7 @@ class MappedPoints:
         rows = self.table.reshape(-1, self.shape[-1])[self.places(index) + first]
         return np.asarray(rows if self.origin is None else rows - self.origin)
 
-    def read(self, rows: Any, dtype: Any = None) -> HostArray:
+    def read(self, rows: Any, dtype: DType | None = None) -> HostArray:
         """Some rows of the points, by a slice or by indices, in some floating type."""
         if self.order is None:
             found = self.table[..., rows, :]
@@ -135,12 +145,12 @@ class MappedPoints:
 counts_as_numpy(MappedPoints)
 
 
-def read_by_rows(points: Array) -> HostArray | MappedPoints:
+def read_by_rows(points: Points) -> Points:
     """Points of any library as something that NumPy reads rows of; those in a file stay there."""
     return points if isinstance(points, MappedPoints) else to_numpy(points)
 
 
-def stored_points(points: Array) -> tuple[Array, HostArray | None]:
+def stored_points(points: Points) -> tuple[Any, HostArray | None]:
     """The array that holds the points, and the order in which they count; None is its own.
 
     Differences of such points are right where both clouds were moved by one origin, which cancels.

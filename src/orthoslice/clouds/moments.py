@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -175,7 +175,7 @@ def _controlled_mean(
         turned, form_x, form_y = rotation @ delta, *(rotation @ c @ rotation.T for c in (cov_x, cov_y))
     pieces = [_on_directions(turned, form_x, form_y, part) for part in theta]
     a, u, v = pieces[0] if len(pieces) == 1 else (np.concatenate(part) for part in zip(*pieces, strict=True))
-    costs = gaussian_cost(a, u, v, p)
+    costs = cast(HostArray, gaussian_cost(a, u, v, p))
     away = _features(a, u, v, p) - _feature_means(delta, cov_x, cov_y, p)
     half = len(costs) // 2
     means, variances = [], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from orthoslice.backend.arrays import Array, DType, HostArray
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
-from orthoslice.clouds.mapped import MappedPoints
+from orthoslice.clouds.mapped import MappedPoints, Projector
 from orthoslice.clouds.ready import ReadyCloud
 
 # A copy may take 1 / _COPIED_PART of the memory: one array is projected faster than several.
@@ -34,7 +34,7 @@ class SpreadCloud(ReadyCloud):
     def has_table(self) -> bool:
         return False
 
-    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> Array:
+    def project(self, directions: Projector, rows: Any, *, widely: bool = False) -> Array:
         first, projected = 0, None
         for piece in pieces_of(self):
             found = directions.project(piece, rows)
@@ -42,7 +42,7 @@ class SpreadCloud(ReadyCloud):
                 projected = np.empty((len(found), self.n), dtype=found.dtype)
             projected[:, first : first + len(piece)] = found
             first += len(piece)
-        return projected
+        return cast(HostArray, projected)
 
 
 class Pool(NamedTuple):
@@ -77,7 +77,7 @@ def pool_clouds(clouds: Sequence[Cloud], dtype: DType, p: float, memory: int, *,
         np.broadcast_to(np.zeros((), dtype=dtype), shape), parts=tuple(map(MappedPoints, parts))
     )
     lows, highs = zip(*map(range_of_rows, pieces_of(cloud)), strict=True)
-    origin = middle_if_far(np.min(lows, axis=0), np.max(highs, axis=0))
+    origin = cast(HostArray, middle_if_far(np.min(lows, axis=0), np.max(highs, axis=0)))
     if origin.any():
         cloud = replace(cloud, parts=tuple(part.moved(origin) for part in cloud.parts))
     return Pool(cloud, scale, memory)

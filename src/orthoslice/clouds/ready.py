@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
-from orthoslice.backend.arrays import Array, detach, is_readable, namespace
+from orthoslice.backend.arrays import Array, HostArray, detach, is_readable, namespace
 from orthoslice.clouds.canonical import canonical_order, gather_points, may_be_shuffled, roundings
 from orthoslice.clouds.cloud import Cloud
-from orthoslice.clouds.mapped import MappedPoints, is_file
+from orthoslice.clouds.mapped import MappedPoints, Points, is_file
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.directions.base import projection_dtype
 
@@ -65,7 +66,7 @@ def in_canonical_order(cloud: Cloud) -> ReadyCloud:
         lazy = points if isinstance(points, MappedPoints) else MappedPoints(points)
         assert lazy.order is None, "a cloud is put in order once"
         order = canonical_order(lazy.table, None)
-        points = lazy.taken(order)
+        points = lazy.taken(cast(HostArray, order))
     else:
         order = canonical_order(points, weights)
         points = gather_points(points, order)
@@ -91,7 +92,7 @@ def ready_for_ties(cloud: Cloud) -> ReadyCloud:
 class _Roundings:
     """:func:`roundings` with the interface of directions, so that a file is read a few points at a time."""
 
-    def project(self, points: Array, rows: slice) -> Array:
+    def project(self, points: Points, rows: slice) -> Array:
         return roundings(points)[None, ...]
 
 

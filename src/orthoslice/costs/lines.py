@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
+    HostArray,
+    JaxArray,
     Operation,
     PlainWork,
+    Tensor,
     at_rank,
     float_info,
     namespace,
@@ -82,7 +85,7 @@ def _plain_slopes_bytes(px: Array, py: Array, *_: Any) -> int:
     return SLOPES_BYTES(px, py) + _PAIR_BYTES * count_numbers(px, py)
 
 
-sorted_scores = Operation("sorted_scores")
+sorted_scores: Operation[Array] = Operation("sorted_scores")
 """sorted_scores(px (slices, ..., n), py (slices, ..., m), p) -> (slices, ...): costs on the line.
 
 For clouds without weights. The projections may be overwritten.
@@ -100,7 +103,7 @@ def _scores_work(px: Array, py: Array, *_: Any) -> PlainWork:
 
 
 @sorted_scores.implementation("pieces", _long_refusal, row_bytes=SCORES_BYTES, plain_work=_scores_work)
-def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
+def _sorted_scores_pieces(px: HostArray, py: HostArray, p: float) -> HostArray:
     from orthoslice.backend.kernels.numba.pieces import score_long_rows
 
     flat_x, flat_y = (np.ascontiguousarray(a.reshape(-1, a.shape[-1])) for a in (px, py))
@@ -110,7 +113,7 @@ def _sorted_scores_pieces(px: Array, py: Array, p: float) -> Array:
 @sorted_scores.implementation(
     "numba", lambda px, py, _: rows_refusal(px, py), row_bytes=SCORES_BYTES, plain_work=_scores_work
 )
-def _sorted_scores_numba(px: Array, py: Array, p: float) -> Array:
+def _sorted_scores_numba(px: HostArray, py: HostArray, p: float) -> HostArray:
     from orthoslice.backend.kernels.numba.sliced import score_projections
 
     flat_x, flat_y = px.reshape(-1, px.shape[-1]), py.reshape(-1, py.shape[-1])
@@ -126,7 +129,7 @@ def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
 
 
 @sorted_scores.implementation("cuda", _cuda_rows_refusal, row_bytes=SCORES_BYTES)
-def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
+def _sorted_scores_cuda(px: Tensor, py: Tensor, p: float) -> Tensor:
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
@@ -134,7 +137,7 @@ def _sorted_scores_cuda(px: Array, py: Array, p: float) -> Array:
 
 
 @sorted_scores.implementation("xla", lambda px, py, _: xla.refusal(px, py), row_bytes=SCORES_BYTES)
-def _sorted_scores_xla(px: Array, py: Array, p: float) -> Array:
+def _sorted_scores_xla(px: JaxArray, py: JaxArray, p: float) -> JaxArray:
     return xla.score_rows(px, py, p, wide_float(px), _sorted_scores)
 
 
@@ -157,7 +160,7 @@ def price_sorted(px: Array, py: Array, p: float) -> Array:
     return xp.sum(at_rank(mass, costs.ndim) * costs, axis=-1)
 
 
-sliced_scores = Operation("sliced_scores")
+sliced_scores: Operation[Array] = Operation("sliced_scores")
 """sliced_scores(x points, y points, directions, rows, p) -> (slices, ...): project, sort and price at once."""
 
 
@@ -183,10 +186,10 @@ def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) ->
 
 
 @sliced_scores.implementation("cuda", _cuda_clouds_refusal)
-def _sliced_scores_cuda(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
+def _sliced_scores_cuda(x: Tensor, y: Tensor, directions: DenseDirections, rows: slice, p: float) -> Tensor:
     from orthoslice.backend.kernels.cuda.loss import match_clouds
 
-    x, y, theta = (a.contiguous() for a in (x, y, directions.theta[rows]))
+    x, y, theta = (a.contiguous() for a in (x, y, cast(Tensor, directions.theta)[rows]))
     return match_clouds(x, y, theta, p, 1.0, (False, False)).scores
 
 
@@ -195,10 +198,12 @@ def _columns_work(x: Array, y: Array, directions: DenseDirections, rows: slice, 
 
 
 @sliced_scores.implementation("columns", _columns_refusal, plain_work=_columns_work)
-def _sliced_scores_columns(x: Array, y: Array, directions: DenseDirections, rows: slice, p: float) -> Array:
+def _sliced_scores_columns(
+    x: HostArray, y: HostArray, directions: DenseDirections, rows: slice, p: float
+) -> HostArray:
     from orthoslice.backend.kernels.numba.sliced import score_points
 
-    return score_points(x, y, directions.theta[rows], p)
+    return score_points(x, y, cast(HostArray, directions.theta)[rows], p)
 
 
 @sliced_scores.implementation("reference", lambda *_: None)
@@ -206,7 +211,7 @@ def project_and_score(x: Array, y: Array, directions: Directions, rows: slice | 
     return sorted_scores(directions.project(x, rows), directions.project(y, rows), p)
 
 
-sorted_slopes = Operation("sorted_slopes")
+sorted_slopes: Operation[tuple[Array, Array, Array]] = Operation("sorted_slopes")
 """sorted_slopes(px, py, p, factor) -> scores, slopes of px, slopes of py.
 
 `factor` times :func:`sorted_scores`, and its derivatives by every projection.
@@ -219,7 +224,9 @@ sorted_slopes = Operation("sorted_slopes")
     row_bytes=SLOPES_BYTES,
     plain_work=lambda px, py, *_: PlainWork.of(px, py, times=4),
 )
-def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+def _sorted_slopes_numba(
+    px: HostArray, py: HostArray, p: float, factor: float
+) -> tuple[HostArray, HostArray, HostArray]:
     from orthoslice.backend.kernels.numba.sliced import slope_projections
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))
@@ -228,7 +235,7 @@ def _sorted_slopes_numba(px: Array, py: Array, p: float, factor: float) -> tuple
 
 
 @sorted_slopes.implementation("cuda", _cuda_rows_refusal, row_bytes=SLOPES_BYTES)
-def _sorted_slopes_cuda(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
+def _sorted_slopes_cuda(px: Tensor, py: Tensor, p: float, factor: float) -> tuple[Tensor, Tensor, Tensor]:
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
     flat_x, flat_y = (a.reshape(-1, a.shape[-1]) for a in (px, py))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from orthoslice.costs.lines import powered
 __all__ = ["RowInPieces", "mark_counts", "order_roughly", "piece_cost"]
 
 
-order_roughly = Operation("order_roughly")
+order_roughly: Operation[None] = Operation("order_roughly")
 """order_roughly(rows (slices, n)): put rows, in place, in an order that :data:`piece_cost` can make use of.
 
 That is the order of their leading bits, or any finer one.
@@ -34,7 +34,7 @@ def _order_roughly(rows: HostArray) -> None:
     rows.sort(axis=-1)
 
 
-mark_counts = Operation("mark_counts")
+mark_counts: Operation[HostArray] = Operation("mark_counts")
 """mark_counts(parts, marks (k,)) -> (2, k): how many numbers are below, and up to, each mark.
 
 The numbers come in parts, which are arrays `(n,)`, and in any order.
@@ -60,7 +60,7 @@ def _mark_counts(parts: Iterable[HostArray], marks: HostArray) -> HostArray:
     return np.stack([np.searchsorted(row, marks, "left"), np.searchsorted(row, marks, "right")])
 
 
-piece_cost = Operation("piece_cost")
+piece_cost: Operation[float] = Operation("piece_cost")
 """piece_cost(x side, y side, mass, p) -> float: the cost of moving `mass` from one side to the other, by order.
 
 The mass is that of each side's least numbers, after the skipped ones; the cost is the sum of mass |x - y|^p.
@@ -103,4 +103,4 @@ def _piece_cost(x: RowInPieces, y: RowInPieces, mass: int, p: float) -> float:
     cuts = np.unique(np.concatenate([[0, mass], *stops]))
     cuts = cuts[(cuts >= 0) & (cuts <= mass)]
     i, j = (np.searchsorted(own, cuts[:-1], side="right") for own in stops)
-    return float(powered(rows[0][i] - rows[1][j], p).astype(np.float64) @ np.diff(cuts))
+    return float(cast(HostArray, powered(rows[0][i] - rows[1][j], p)).astype(np.float64) @ np.diff(cuts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orthoslice.backend.arrays import Array, Wanted, add_totals, at_rank, device, map_sum, namespace
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Priced
@@ -34,6 +36,8 @@ def price_in_pool(
         both = (scatter_slopes(slopes, pairs.ix, x.n), scatter_slopes(-slopes, pairs.iy, y.n))
         return xp.sum(xp.concat(both, axis=-1), axis=0, keepdims=True), (weight * powered(difference, p),)
 
+    costs: Any
+    gradients: tuple[Array, ...]
     costs, gradients = None, ()
     for first in range(0, draw.n_rows, draw.chunk_rows):
         rows = slice(first, min(first + draw.chunk_rows, draw.n_rows))

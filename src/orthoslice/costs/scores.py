@@ -7,10 +7,11 @@ priced: on the line of its own direction (sliced), in full space, or on the line
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orthoslice.backend.arrays import DType, Wanted
+from orthoslice.backend.arrays import Array, DType, Wanted
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.mapped import stored_points
 from orthoslice.clouds.ready import ReadyCloud
@@ -75,6 +76,8 @@ class Sliced(Score):
             else:
                 scores = sorted_scores(*(c.project(directions, draw.rows) for c in (x, y)), p)
             return Scored(scores if factor == 1 else factor * scores)
+        slopes: Sequence[Array]
+        by_weights: tuple[Array, ...]
         px, py = (c.project(directions, draw.rows) for c in (x, y))
         if uniform:
             scores, *slopes = sorted_slopes(px, py, p, factor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import cast
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def order_segments(rows: HostArray, rounding: HostArray, starts: HostArray) -> H
     return order
 
 
-sort_segments = Operation("sort_segments")
+sort_segments: Operation[None] = Operation("sort_segments")
 """sort_segments(rows (slices, points), starts (clouds + 1,)): sort each cloud's part of every row, in place."""
 
 
@@ -40,7 +41,7 @@ def _sort_segments(rows: HostArray, starts: HostArray) -> None:
         rows[:, first:stop].sort(axis=-1)
 
 
-segment_costs = Operation("segment_costs")
+segment_costs: Operation[HostArray] = Operation("segment_costs")
 """segment_costs(rows (slices, points), starts (clouds + 1,), p) -> (clouds (clouds - 1) / 2,), in float64.
 
 Costs on the line of all pairs of clouds, summed over slices, in the order (0, 1), (0, 2), ..., (1, 2), ... The
@@ -73,7 +74,7 @@ def _segment_costs(rows: HostArray, starts: HostArray, p: float) -> HostArray:
     return np.array([float(np.sum(sorted_scores(a.copy(), b.copy(), p))) for a, b in pairs])
 
 
-segment_space_costs = Operation("segment_space_costs")
+segment_space_costs: Operation[HostArray] = Operation("segment_space_costs")
 """segment_space_costs(points (points, dim), order (slices, points), starts (clouds + 1,), p) -> (pairs,).
 
 Costs in full space of couplings by rank; `order` has the points of each cloud in the order of a direction.
@@ -97,5 +98,5 @@ def _segment_space_costs(points: HostArray, order: HostArray, starts: HostArray,
     totals = []
     for a, b in itertools.combinations(np.split(order, starts[1:-1], axis=1), 2):
         i, j, mass = rank_pairs(a.shape[1], b.shape[1], points)
-        totals.append(float((powered_norm(points[a[:, i]] - points[b[:, j]], p) @ mass).sum()))
+        totals.append(float((cast(HostArray, powered_norm(points[a[:, i]] - points[b[:, j]], p)) @ mass).sum()))
     return np.array(totals)

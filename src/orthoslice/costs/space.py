@@ -31,7 +31,7 @@ from orthoslice.couplings.coupling import Pairs, powered_norm
 _GATHER_ITEMS = 1 << 18
 
 
-price_in_space = Operation("price_in_space")
+price_in_space: Operation[Priced] = Operation("price_in_space")
 """price_in_space(x, y, p, pairs, wanted) -> scores (slices, ...), wanted gradients of their sum.
 
 Prices pairs by |x - y|^p; slices x pairs x dim is never held.

@@ -54,7 +54,7 @@ def _line_slopes(
     return weigh(costs, pairs), by_projections, weight_gradients(costs, pairs, x, y, wanted)
 
 
-weighted_slopes = Operation("weighted_slopes")
+weighted_slopes: Operation[tuple[Array, tuple[Array, ...], tuple[Array, ...]]] = Operation("weighted_slopes")
 """weighted_slopes(px, py, x, y, p, factor, other_side, wanted) -> scores, slopes, gradients by weights.
 
 `factor` times the costs on the line of weighted clouds, their derivatives by all projections if either of the

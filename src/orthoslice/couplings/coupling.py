@@ -11,6 +11,7 @@ import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
+    HostArray,
     Operation,
     PlainWork,
     device,
@@ -126,7 +127,7 @@ def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
 _kept_rank_pairs = functools.lru_cache(maxsize=4)(_rank_pairs)
 
 
-merge_quantiles = Operation("merge_quantiles")
+merge_quantiles: Operation[Pairs] = Operation("merge_quantiles")
 """merge_quantiles(ix (slices, ..., n), iy (slices, ..., m), x, y, other_side) -> Pairs.
 
 Couples weighted clouds, given the order of their points in every slice. `other_side` is as in :func:`couple`.
@@ -186,22 +187,22 @@ def meeting_slack(x: Cloud, y: Cloud) -> int:
     return min(int(rounded) + x.n + y.n, total // (8 * max(x.n, y.n)))
 
 
-def flat_rows(*arrays: Array) -> tuple[tuple[int, ...], list[Array]]:
+def flat_rows(*arrays: Array) -> tuple[tuple[int, ...], list[HostArray]]:
     """The shared leading axes of NumPy arrays `(..., n)`, and the arrays as tables, a row for each place."""
     lead = np.broadcast_shapes(*(a.shape[:-1] for a in arrays))
     return lead, [_table(a, lead) for a in arrays]
 
 
-def flat_masses(lead: tuple[int, ...], *clouds: ReadyCloud) -> list[Array]:
+def flat_masses(lead: tuple[int, ...], *clouds: ReadyCloud) -> list[HostArray]:
     """Integer masses `(batch, n)` of NumPy clouds that are projected to `lead = (slices, *batch)`."""
     return [_table(c.masses, lead[1:]) for c in clouds]
 
 
-def _table(array: Array, lead: tuple[int, ...]) -> Array:
+def _table(array: Any, lead: tuple[int, ...]) -> HostArray:
     return np.broadcast_to(array, (*lead, array.shape[-1])).reshape(-1, array.shape[-1])
 
 
-def _ends(order: Array, mass: Array) -> Array:
+def _ends(order: Array, mass: Array | None) -> Array:
     """Cumulative masses in the order of every slice."""
     xp = namespace(order)
     return xp.cumulative_sum(xp.take_along_axis(xp.broadcast_to(mass, order.shape), order, axis=-1), axis=-1)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orthoslice.backend.arrays import (
-    Array,
-    Operation,
-    PlainWork,
-    namespace,
-    wide_int,
-)
+from orthoslice.backend.arrays import Array, HostArray, Operation, PlainWork, Tensor, namespace, wide_int
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.clouds.ready import ReadyCloud
@@ -27,7 +21,7 @@ def order_points(projections: Array, cloud: ReadyCloud) -> Array:
     return order
 
 
-stable_order = Operation("stable_order")
+stable_order: Operation[Array] = Operation("stable_order")
 """stable_order(projections (..., n)) -> (..., n): the order of every row; equal numbers keep theirs."""
 
 
@@ -38,7 +32,7 @@ def _order_refusal(projections: Array) -> str | None:
 
 
 @stable_order.implementation("numba", _order_refusal, plain_work=lambda rows: PlainWork.of(rows, times=2))
-def _stable_order_numba(projections: Array) -> Array:
+def _stable_order_numba(projections: HostArray) -> HostArray:
     from orthoslice.backend.kernels.numba.sliced import order_projections
 
     return order_projections(projections.reshape(-1, projections.shape[-1])).reshape(projections.shape)
@@ -51,7 +45,7 @@ def _order_cuda_refusal(projections: Array) -> str | None:
 
 
 @stable_order.implementation("cuda", _order_cuda_refusal)
-def _stable_order_cuda(projections: Array) -> Array:
+def _stable_order_cuda(projections: Tensor) -> Tensor:
     from orthoslice.backend.kernels.cuda.rows import sort_rows
 
     flat = projections.reshape(-1, projections.shape[-1])
@@ -65,7 +59,7 @@ def _stable_order(projections: Array) -> Array:
     return namespace(projections).argsort(projections, axis=-1, stable=True)
 
 
-tied_order = Operation("tied_order")
+tied_order: Operation[Array] = Operation("tied_order")
 """tied_order(projections (slices, ..., n), rounding (..., n)) -> (slices, ..., n): the order of every row.
 
 Neighbours i and j tie if they are at most `rounding[i] + rounding[j]` apart, and so does a chain of such; ties
@@ -84,7 +78,7 @@ def _tied_refusal(projections: Array, rounding: Array) -> str | None:
 @tied_order.implementation(
     "numba", _tied_refusal, plain_work=lambda projections, _: PlainWork.of(projections, times=4)
 )
-def _tied_order_numba(projections: Array, rounding: Array) -> Array:
+def _tied_order_numba(projections: HostArray, rounding: HostArray) -> HostArray:
     from orthoslice.backend.kernels.numba.ties import order_with_ties
 
     n = projections.shape[-1]

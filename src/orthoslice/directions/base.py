@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import operator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from orthoslice.backend.arrays import (
     RNG,
     Array,
     DType,
+    HostArray,
     Key,
     Operation,
     PlainWork,
@@ -85,7 +86,7 @@ class SteadyDirections(DenseDirections):
         return steady_product(take_rows(self.theta, rows), points)
 
 
-steady_product = Operation("steady_product")
+steady_product: Operation[Array] = Operation("steady_product")
 """steady_product(theta (slices, dim), points (..., n, dim)) -> (slices, ..., n): projections, term by term."""
 
 
@@ -100,7 +101,7 @@ def _steady_refusal(theta: Array, points: Array) -> str | None:
     _steady_refusal,
     plain_work=lambda theta, points: PlainWork.of(points, times=0.1 * len(theta)),
 )
-def _steady_product_numba(theta: Array, points: Array) -> Array:
+def _steady_product_numba(theta: HostArray, points: HostArray) -> HostArray:
     from orthoslice.backend.kernels.numba.projecting import project_points
 
     return project_points(theta, points)
@@ -249,9 +250,9 @@ class Sampler(abc.ABC):
         block = int(np.searchsorted(ends, row, side="right"))
         rows = int(sizes[block])
         drawn = self._unit_rows(key, np.asarray([block], dtype=np.int32), rows, dim)
-        return drawn[row - (int(ends[block]) - rows)]
+        return cast(HostArray, drawn[row - (int(ends[block]) - rows)])
 
-    def _unit_rows(self, key: Key, blocks: Array, rows: int, dim: int) -> Array:
+    def _unit_rows(self, key: Key, blocks: Array, rows: int, dim: int) -> HostArray:
         drawn = self.blocks(key, blocks, rows, dim, np.dtype(np.float64))
         theta = np.array(dense_rows(drawn, slice(0, len(blocks) * rows)))
         norm = np.linalg.norm(theta, axis=1, keepdims=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from orthoslice.backend.arrays import (
     STEPS,
     Array,
     DType,
+    HostArray,
     Key,
     Operation,
     PlainWork,
+    Tensor,
     index_beside,
     namespace,
 )
@@ -41,7 +43,7 @@ class Blocks(NamedTuple):
     """The step of a training run that the blocks are for, int64 of shape `()`; None if there is no step."""
 
 
-draw_blocks = Operation("draw_blocks")
+draw_blocks: Operation[Directions] = Operation("draw_blocks")
 """draw_blocks(blocks) -> Directions."""
 
 
@@ -66,7 +68,7 @@ def _cuda_refusal(blocks: Blocks) -> str | None:
         return "it draws float32"
     rows = None if isinstance(blocks.sampler, IID) else blocks.rows
     return cuda_refusal(*blocks.key, dtype="int32") or room_refusal(
-        blocks.key.high.get_device(), rows, blocks.dim
+        cast(Tensor, blocks.key.high).get_device(), rows, blocks.dim
     )
 
 
@@ -74,7 +76,7 @@ def can_draw_ahead(blocks: Blocks, total: int) -> bool:
     """Whether `total` rows of them can be drawn by kernels for several steps at once."""
     if not isinstance(blocks.sampler, Orthogonal) or _cuda_refusal(blocks) is not None:
         return False
-    return steps_ahead(blocks.key.high.get_device(), blocks.rows, total, blocks.dim) > 1
+    return steps_ahead(cast(Tensor, blocks.key.high).get_device(), blocks.rows, total, blocks.dim) > 1
 
 
 @draw_blocks.implementation("cuda", _cuda_refusal)
@@ -109,7 +111,15 @@ def _draw_blocks_numba(blocks: Blocks) -> DenseDirections:
 
     _, key, first, count, rows, dim, dtype, purpose, step = blocks
     theta = np.empty((count * rows, dim), dtype=dtype)
-    draw_rows(*key, None if step is None else int(step), STEPS, purpose, first, rows, theta)
+    draw_rows(
+        *cast("tuple[HostArray, HostArray]", key),
+        None if step is None else int(step),
+        STEPS,
+        purpose,
+        first,
+        rows,
+        theta,
+    )
     return DenseDirections(theta)
 
 

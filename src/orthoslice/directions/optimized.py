@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def _spread_out(rows: int, dim: int) -> Points:
     if kept is not None:
         found: Points = np.load(io.BytesIO(kept), allow_pickle=False)
         return found
-    points = _descend(Orthogonal().sample(rows, dim, rng=0).theta)
+    points = _descend(cast(Points, Orthogonal().sample(rows, dim, rng=0).theta))
     file = io.BytesIO()
     np.save(file, points, allow_pickle=False)
     caching.keep(name, file.getvalue())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Key, Namespace, constant, namespace, wide_float
+from orthoslice.backend.arrays import Array, DType, HostArray, Key, Namespace, constant, namespace, wide_float
 from orthoslice.backend.arrays.key import unit_interval, words
 from orthoslice.directions.base import DenseDirections
 from orthoslice.directions.layout import Run
@@ -90,7 +90,7 @@ def _scrambled(rows: int, dim: int) -> np.ndarray[Any, Any]:
     plain = np.ldexp(points, _BITS).astype(np.uint32)
     # Row k of each matrix says which bits are added up; counted from the highest, none below bit k.
     key = Key.from_seed(0, np.zeros(1))
-    chosen = words(key, dim, _BITS)[0][0].view(np.uint32)
+    chosen = cast(HostArray, words(key, dim, _BITS)[0][0]).view(np.uint32)
     own = np.uint32(1) << np.arange(_BITS - 1, -1, -1, dtype=np.uint32)
     masks = (chosen & ~(own - np.uint32(1))) | own
     scrambled = np.zeros_like(plain)

@@ -7,9 +7,9 @@ than the GPU needs for a few thousand points.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
-from orthoslice.backend.arrays import Array, Outcome, Wanted, full_precision
+from orthoslice.backend.arrays import Array, Outcome, Tensor, Wanted, full_precision
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.backend.kernels.cuda.loss import BYTES_A_NUMBER, match_clouds
 from orthoslice.backend.kernels.cuda.products import product
@@ -20,7 +20,7 @@ from orthoslice.directions.drawing import has_kernels
 from orthoslice.estimates.request import Request
 
 
-def device_step_refusal(request: Request, x: Array, y: Array) -> str | None:
+def device_step_refusal(request: Request, x: Tensor, y: Tensor) -> str | None:
     """Why :class:`DeviceStep` cannot carry out a request for torch clouds like these, or None if it can."""
     if type(request.score) is not Sliced or request.control is not None or request.adaptive:
         return "it takes sliced distances of a given number of directions, without a control variate"
@@ -40,7 +40,7 @@ class DeviceStep:
     def __init__(self, request: Request) -> None:
         self._p, self._slices = request.p, request.layout.n_directions
 
-    def compute(self, _request: Any, inputs: tuple[Any, ...], theta: Array, wanted: Wanted) -> Outcome:
+    def compute(self, _request: Any, inputs: tuple[Tensor, ...], theta: Tensor, wanted: Wanted) -> Outcome:
         """The value of clouds `inputs[:2]` on the rows of `theta`, its wanted gradients, and its scores."""
         if inputs[0].ndim > 2:
             return self._compute_batch(inputs[0], inputs[1], theta, wanted)
@@ -59,16 +59,21 @@ class DeviceStep:
         # No error can be raised here, so an infinite value becomes NaN: infinity times 0.
         return Outcome(value.add(value, alpha=0), (matched.scores * self._slices,), tuple(gradients))
 
-    def _compute_batch(self, x: Array, y: Array, theta: Array, wanted: Wanted) -> Outcome:
+    def _compute_batch(self, x: Tensor, y: Tensor, theta: Tensor, wanted: Wanted) -> Outcome:
         batch, dim = x.shape[:-2], x.shape[-1]
         centre = far_centre(x)[..., None, :]
         with full_precision(x):
-            rows = [product(theta, (c - centre).reshape(-1, dim).T).view(-1, c.shape[-2]) for c in (x, y)]
+            rows = [
+                cast(Tensor, product(theta, (c - centre).reshape(-1, dim).T)).view(-1, c.shape[-2])
+                for c in (x, y)
+            ]
             scores, *slopes = match_rows(rows[0], rows[1], self._p, 1 / self._slices, (wanted[0], wanted[1]))
             gradients: list[Array | None] = [None] * 4
             for k, side in enumerate(slopes):
                 if side is not None:
-                    gradients[k] = product(side.view(self._slices, -1).T, theta).view(*batch, -1, dim)
+                    gradients[k] = cast(Tensor, product(side.view(self._slices, -1).T, theta)).view(
+                        *batch, -1, dim
+                    )
         scores = scores.view(self._slices, *batch)
         value = scores.sum(dim=0).to(x.dtype)
         return Outcome(value.add(value, alpha=0), (scores * self._slices,), tuple(gradients))

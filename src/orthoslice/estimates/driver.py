@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def key_for(request: Request, rng: RNG, like: Array, traced: bool = False) -> tu
     return resolve_rng(rng, like, traced=traced)
 
 
-def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Array]:
+def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[Array, Any]:
     """The value, and its gradient by the points of x, without a gradient tape."""
     call = _make_call(request, x, y, rng)
     wanted = (True, False, False, False)
@@ -106,7 +106,9 @@ def value_and_gradient(request: Request, x: Cloud, y: Cloud, rng: RNG) -> tuple[
     exponent = dict(zip(_names_of_found(request), extra, strict=True)).get("exponent")
     if exponent is None:
         return value, gradients[0]
-    return times_two_to(value, exponent, request.p), times_two_to(gradients[0], exponent, request.p)
+    return times_two_to(value, exponent, request.p), times_two_to(
+        cast(Array, gradients[0]), exponent, request.p
+    )
 
 
 def value_by(way: Compute, request: Request, x: Cloud, y: Cloud, rng: RNG) -> Array:
@@ -193,7 +195,7 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
     return f"one independent block; the default is {count} directions of {smaller!r} in {n_blocks} blocks"
 
 
-def compute(request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted) -> Outcome:
+def compute(request: Request, inputs: tuple[Any, ...], constants: Any, wanted: Wanted) -> Outcome:
     """The value of clouds and weights, its wanted gradients, and what else was found on the way."""
     key, theta = constants
     if theta is not None:
@@ -277,7 +279,7 @@ def look_by_look(
             or _meets_tolerance(
                 request,
                 subject_of(request, x, y),
-                with_variance(block_statistics(scores, used), variance),
+                with_variance(block_statistics(scores, used), cast("Array | None", variance)),
                 raw,
                 used,
             )
@@ -316,7 +318,7 @@ def _corrected(scores: Array, parts: list[Scored], known: KnownMean | None, layo
     """All scores so far, less what a control explains, and what its uncertain mean adds to their variance."""
     if known is None:
         return Corrected(scores, None)
-    return correct(scores, concat_rows([part.controls for part in parts]), known, layout)
+    return correct(scores, concat_rows([cast(Array, part.controls) for part in parts]), known, layout)
 
 
 def _in_units_of(request: Request, exponent: Array) -> Request:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from orthoslice.backend.arrays import Array, Operation, full_precision
+from orthoslice.backend.arrays import Array, Operation, Tensor, full_precision
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD
 from orthoslice.backend.kernels.cuda.projected import BYTES_A_PAIR
@@ -29,7 +29,7 @@ Returns the mean cost of the directions, and the wanted gradients by x and y, on
 reads `target` and `caches` of the loss, and keeps no reference to it.
 """
 
-whole_step = Operation("whole_step")
+whole_step: Operation[WholeStep | None] = Operation("whole_step")
 """whole_step(request, x, y, count, is_fixed) -> WholeStep, or None where passes do it.
 
 `x (n, dim)` and `y (m, dim)` have the shape, type and device of all clouds to come, `count` is the count of
@@ -91,7 +91,7 @@ def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fi
 
 
 @whole_step.implementation("cuda projected", _projected_refusal)
-def _projected_step(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> WholeStep:
+def _projected_step(request: Request, x: Tensor, y: Tensor, count: Tensor, is_fixed: bool) -> WholeStep:
     from orthoslice.backend.kernels.cuda.projected import ProjectedStep
 
     (n, dim), slices = x.shape, request.layout.n_directions

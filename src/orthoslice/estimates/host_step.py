@@ -7,6 +7,7 @@ several times as long as the arithmetic. Here all of that was decided when the p
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class HostStep:
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
     ) -> tuple[HostArray, HostArray]:
         """The same, and the wanted gradients of their mean, one below the other."""
-        scores, *slopes = sorted_slopes(theta @ x.T, theta @ y.T, self._p, 1.0)
+        scores, *slopes = cast("tuple[HostArray, ...]", sorted_slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
         parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=True) if want]
         gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
         gradient /= self._slices
@@ -107,8 +108,8 @@ class HostStep:
 def _chosen_scores(
     x: HostArray, y: HostArray, p: float
 ) -> Callable[[HostArray, HostArray, HostArray], HostArray]:
-    at_once = sliced_scores.chosen(x, y, DenseDirections(x[:1]), _EVERY_ROW, p)
+    at_once: Callable[..., Any] = sliced_scores.chosen(x, y, DenseDirections(x[:1]), _EVERY_ROW, p)
     if at_once is not project_and_score:
         return lambda x, y, theta: at_once(x, y, DenseDirections(theta), _EVERY_ROW, p)
-    score_rows = sorted_scores.chosen(x.T[:1], y.T[:1], p)
+    score_rows: Callable[..., Any] = sorted_scores.chosen(x.T[:1], y.T[:1], p)
     return lambda x, y, theta: score_rows(theta @ x.T, theta @ y.T, p)

@@ -6,7 +6,7 @@ import functools
 import itertools
 import sys
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from orthoslice.backend.arrays import (
     HostArray,
     Key,
     Operation,
+    Tensor,
     concat_rows,
     differentiable,
     is_captured,
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
     """Those of an estimate that it makes; most are the same in all of them."""
 
 
-def estimate_as_planned(name: str, score: Score, x: Array, y: Array, p: Any, given: Options) -> Estimate | None:
+def estimate_as_planned(name: str, score: Score, x: Any, y: Any, p: Any, given: Options) -> Estimate | None:
     """The estimate for clouds of one library without weights, where a plan makes it as a whole.
 
     None for all others, and for clouds that have to be moved, scaled or refused: the driver takes them.
@@ -96,7 +97,7 @@ def _on_host(plan: Plan, x: HostArray, y: HostArray, theta: HostArray | None, rn
     return _made(plan, value, scores, x, y, sampler, seed)
 
 
-def _on_device(plan: Plan, x: Array, y: Array, theta: Array | None, rng: RNG) -> Estimate | None:
+def _on_device(plan: Plan, x: Tensor, y: Tensor, theta: Tensor | None, rng: RNG) -> Estimate | None:
     if y.device != x.device or is_captured(x) or are_transforms_active():
         return None
     request, seed = plan.request, None
@@ -176,14 +177,14 @@ def _plan_for(
     return make_plan(replace(request, sampler=GIVEN_LATER) if is_given else request, x, y)
 
 
-def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: Any) -> Array:
+def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: Any) -> Any:
     """An array of this shape that holds one row in memory: NumPy's, or torch's if there is a place for it."""
     if place is None:
         return np.broadcast_to(row.astype(dtype), shape)
     return sys.modules["torch"].as_tensor(row, dtype=dtype, device=place).expand(shape)
 
 
-def make_plan(request: Request, x: Array, y: Array) -> Plan | None:
+def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     """A plan for clouds like these, or None where they are scored in passes."""
     on_host = isinstance(x, np.ndarray)
     if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
@@ -202,12 +203,12 @@ def _draw(sampler: Sampler, layout: Layout, dim: int, dtype: DType, rng: RNG) ->
     if type(rng) is int and 0 <= rng < 1 << 64 and layout.n_directions * dim <= _KEPT_NUMBERS:
         return _drawn_before(sampler, layout, dim, dtype, rng), rng
     key, seed = resolve_rng(rng, _ON_HOST)
-    return draw_all(sampler, layout, dim, dtype, key), seed
+    return cast(HostArray, draw_all(sampler, layout, dim, dtype, key)), seed
 
 
 @functools.lru_cache(maxsize=_KEPT_SETS)
 def _drawn_before(sampler: Sampler, layout: Layout, dim: int, dtype: DType, seed: int) -> HostArray:
-    theta: HostArray = draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST))
+    theta = cast(HostArray, draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST)))
     theta.flags.writeable = False
     return theta
 
@@ -219,7 +220,7 @@ def forget_directions() -> None:
 
 def draw_all(sampler: Sampler, layout: Layout, dim: int, dtype: DType, key: Key) -> Array:
     """All directions of a layout as rows of one matrix, for samplers that draw such rows."""
-    parts = [draw_blocks(blocks).theta for blocks in all_blocks(sampler, layout, dim, dtype, key)]
+    parts = [cast(Any, draw_blocks(blocks)).theta for blocks in all_blocks(sampler, layout, dim, dtype, key)]
     return (parts[0] if len(parts) == 1 else concat_rows(parts))[: layout.n_directions]
 
 

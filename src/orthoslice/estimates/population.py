@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import SAMPLES, HostArray, Key, Operation, PlainWork, add_totals, to_numpy
+from orthoslice.backend.arrays import SAMPLES, Array, HostArray, Key, Operation, PlainWork, add_totals, to_numpy
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.backend.threads import ordered_map
 from orthoslice.clouds.cloud import Cloud, shared_batch
@@ -46,9 +46,9 @@ Intervals were found to cover from half of that on."""
 class SampleError(NamedTuple):
     """How far the value of two samples is from that of their laws, one entry for every pair of a batch."""
 
-    stderr: HostArray
+    stderr: Array
     """The standard deviation, to first order."""
-    bias: HostArray
+    bias: Array
     """By how much it is too large on average, to second order."""
 
 
@@ -56,7 +56,9 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: 
     """The error of SW_p^p of clouds without weights, each an independent sample of its law, for p > 1."""
     tables = [to_numpy(c.points) for c in (x, y)]
     # The origin is subtracted a few points at a time: neither cloud is copied.
-    origin = far_centre(tables[0], tuple(range(tables[0].ndim - 1))).reshape(-1).astype(np.float64)
+    origin = (
+        cast(HostArray, far_centre(tables[0], tuple(range(tables[0].ndim - 1)))).reshape(-1).astype(np.float64)
+    )
     x, y = (Cloud(MappedPoints(table, origin=origin)) for table in tables)
     rows = min(_MOST, max(_LEAST, x.dim))
     key = Key.from_seed(seed, np.zeros(1))
@@ -70,7 +72,7 @@ def sample_error(x: Cloud, y: Cloud, p: float, seed: int, memory: int, workers: 
     work = (functools.partial(_study_directions, x, y, p, halves[half], at, firsts) for half, at in pieces)
     studied: list[tuple[HostArray, ...]] = [(), ()]
     for (half, _), sums in zip(pieces, ordered_map(work, workers), strict=True):
-        studied[half] = add_totals(studied[half], sums)
+        studied[half] = cast("tuple[HostArray, ...]", add_totals(studied[half], sums))
     (x1, y1, bias1), (x2, y2, bias2) = ((part / count for part in sums) for sums in studied)
     variance = sum(
         np.maximum(np.mean(a * b, axis=-1), 0.0) / (a.shape[-1] - 1) for a, b in ((x1, x2), (y1, y2))
@@ -94,8 +96,7 @@ def _draw(key: Key, half: int, rows: int, dim: int) -> DenseDirections:
     block_rows = min(rows, dim)
     count = -(-rows // block_rows)
     blocks = Blocks(Orthogonal(), key, half * count, count, block_rows, dim, np.dtype(np.float64), SAMPLES)
-    drawn: DenseDirections = draw_blocks(blocks)
-    return drawn
+    return cast(DenseDirections, draw_blocks(blocks))
 
 
 def _study_directions(
@@ -107,7 +108,7 @@ def _study_directions(
     return by_x, by_y, np.sum(halves - scores, axis=0)
 
 
-study_lines = Operation("study_lines")
+study_lines: Operation[tuple[HostArray, HostArray, HostArray, HostArray]] = Operation("study_lines")
 """study_lines(px (slices, ..., n), py (slices, ..., m), p, first_x (n,), first_y (m,)) -> four tables.
 
 Scores `(slices, ...)`, the mean scores of two halves, where `first_x` and `first_y` say which points are in the
@@ -139,4 +140,6 @@ def _study_lines(
     x, y = with_masses(*(ReadyCloud(q[0, ..., None], np.full(q.shape[-1], 1 / q.shape[-1])) for q in (px, py)))
     scores, _, (by_x, by_y) = weighted_slopes(px, py, x, y, p, 1.0, False, (False, False, True, True))
     halves = [sorted_scores(px[..., i], py[..., j], p) for i, j in ((first_x, first_y), (~first_x, ~first_y))]
-    return scores, (halves[0] + halves[1]) / 2, by_x, by_y
+    return cast(
+        "tuple[HostArray, HostArray, HostArray, HostArray]", (scores, (halves[0] + halves[1]) / 2, by_x, by_y)
+    )

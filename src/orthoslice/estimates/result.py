@@ -8,7 +8,7 @@ import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -146,9 +146,9 @@ class Estimate:
     @functools.cached_property
     def _statistics(self) -> Statistics:
         # Worked out when it is read: a training step has no use for it.
-        found = (*statistics(self._scores, self._layout), self._variance)
+        found: tuple[Any, ...] = (*statistics(cast(Array, self._scores), self._layout), self._variance)
         *told, known = (a if a is None else namespace(a).astype(a, self._value.dtype) for a in found)
-        return with_variance(Statistics(*told), known)
+        return with_variance(Statistics(*cast("list[Array]", told)), known)
 
     @property
     def _stderr(self) -> Array:
@@ -159,7 +159,9 @@ class Estimate:
         """Why each interval cannot be trusted, empty where it can; None if the clouds are gone or changed."""
         if self._subject is None or is_traced(self._value) or not self._subject.is_intact:
             return None
-        return self._subject.doubts(self._raw, self._statistics, self._layout, self._looks, self._exponent)
+        return self._subject.doubts(
+            cast(Array, self._raw), self._statistics, self._layout, self._looks, self._exponent
+        )
 
     @property
     def trusted(self) -> Any:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType
+from orthoslice.backend.arrays import DType, HostArray
 from orthoslice.clouds.canonical import canonical_order
 from orthoslice.clouds.cloud import Cloud
 
 
-def check_underflow(p: float, dtype: DType, scores: Array, differ: Callable[[], bool]) -> None:
+def check_underflow(p: float, dtype: DType, scores: HostArray, differ: Callable[[], bool]) -> None:
     """Raise where p is so high that costs of different points underflow in their floating type."""
     info = np.finfo(dtype)
     tiny, eps = float(info.smallest_normal), float(info.eps)
@@ -30,7 +30,9 @@ def have_other_points(x: Cloud, y: Cloud) -> bool:
     if x.n != y.n:
         return True
     orders = [canonical_order(c.points, None) for c in (x, y)]
-    columns = ([c.points[order, k] for c, order in zip((x, y), orders, strict=True)] for k in range(x.dim))
+    columns: Iterator[list[Any]] = (
+        [c.points[order, k] for c, order in zip((x, y), orders, strict=True)] for k in range(x.dim)
+    )
     return not all(np.array_equal(*column) for column in columns)
 
 

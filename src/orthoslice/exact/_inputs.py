@@ -6,7 +6,7 @@ The checks themselves are those of :mod:`orthoslice.check.inputs` and :mod:`orth
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,4 +117,4 @@ def shared_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     if x.weights is None and y.weights is None:
         common = math.lcm(x.n, y.n)
         return np.full(x.n, common // x.n, dtype=np.int64), np.full(y.n, common // y.n, dtype=np.int64)
-    return integer_masses(x), integer_masses(y)
+    return cast(IntArray, integer_masses(x)), cast(IntArray, integer_masses(y))

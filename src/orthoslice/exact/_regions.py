@@ -8,7 +8,7 @@ has order sigma o tau.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -198,6 +198,6 @@ def _couplings(
     order = np.argsort(pair, axis=1, kind="stable")
     key = np.concatenate([np.take_along_axis(a, order, axis=1) for a in (pair, units)], axis=1)
     _, example, label = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    price = np.append(powered_norm(x.points[:, None] - y.points[None], p).ravel(), 0.0)
+    price = np.append(cast(FloatArray, powered_norm(x.points[:, None] - y.points[None], p)).ravel(), 0.0)
     cost = np.sum(price[pair[example]] * mass[example], axis=1)
     return label.ravel(), cost

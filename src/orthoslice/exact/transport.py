@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orthoslice.backend.array_types import HostArray
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -107,7 +108,11 @@ class Transport:
 
     @functools.cached_property
     def upper(self) -> float:
-        return self.certificate.upper(self.coupling.ix, self.coupling.iy, self.coupling.mass)
+        return self.certificate.upper(
+            cast(IntArray, self.coupling.ix),
+            cast(IntArray, self.coupling.iy),
+            cast(FloatArray, self.coupling.mass),
+        )
 
     @functools.cached_property
     def potentials(self) -> tuple[FloatArray, FloatArray]:
@@ -123,7 +128,7 @@ class Transport:
         the outside: n * m costs, no matter how the answer was found. Also checks that the coupling moves the
         mass of every point.
         """
-        pairs = self.coupling.ix, self.coupling.iy, self.coupling.mass
+        pairs: tuple[Any, Any, Any] = self.coupling.ix, self.coupling.iy, self.coupling.mass
         return (
             self.certificate.has_masses(*pairs)
             and self.certificate.upper(*pairs) <= self.upper
@@ -353,10 +358,12 @@ def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     ready = in_canonical_order(cloud)
     assert ready.order is not None
     if ready.weights is None:
-        return ready.order, ready
+        return cast(HostArray, ready.order), ready
     at = np.flatnonzero(ready.weights)
-    weights = ready.weights[at]
-    return ready.order[at], Cloud(ready.points[at], None if weights.min() == weights.max() else weights)
+    weights: HostArray = cast(HostArray, ready.weights)[at]
+    return cast(HostArray, ready.order)[at], Cloud(
+        ready.points[at], None if weights.min() == weights.max() else weights
+    )
 
 
 def _match_in_order(a: IntArray, b: IntArray) -> _Pairs:
@@ -463,7 +470,7 @@ def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     if counts_x is not None and counts_y is not None:
         total = math.lcm(int(counts_x.sum()), int(counts_y.sum()))
         return counts_x * (total // counts_x.sum()), counts_y * (total // counts_y.sum())
-    a, b = integer_masses(x), integer_masses(y)
+    a, b = cast(IntArray, integer_masses(x)), cast(IntArray, integer_masses(y))
     _, site = np.unique(np.concatenate([x.points, y.points]), axis=0, return_inverse=True)
     excess = np.zeros(site.max() + 1, dtype=np.int64)
     np.subtract.at(excess, site[: x.n], a)

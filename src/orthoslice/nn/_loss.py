@@ -7,7 +7,7 @@ import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -387,7 +387,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             on_host = is_bridged(x)
             if on_host:
                 # Tensors in host memory are worked on as NumPy arrays.
-                key = Key(*(word.numpy() for word in key))
+                key = Key(*(cast(torch.Tensor, word).numpy() for word in key))
             if now is not None:
                 number = now.to(torch.int32)
                 key = key.fold(int(number) if on_host else number.reshape(1), STEPS)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from orthoslice.backend.arrays import Array
+from orthoslice.backend.arrays import Array, HostArray
 
 # Bytes of a message about what went wrong; longer ones are cut.
 _MESSAGE_BYTES = 1024
@@ -173,6 +173,6 @@ def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.asarray(array, order="C"))
 
 
-def _beside(tensor: torch.Tensor, array: Array) -> Array:
+def _beside(tensor: torch.Tensor, array: Array) -> HostArray | torch.Tensor:
     """The tensor as a tensor or a NumPy array, whichever `array` is."""
     return tensor if isinstance(array, torch.Tensor) else tensor.numpy()

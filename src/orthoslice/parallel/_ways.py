@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from orthoslice.backend.arrays import Array, Outcome, Wanted, device, is_readable, namespace, wide_float
 from orthoslice.check.inputs import check_weights, is_uniform
@@ -66,7 +66,7 @@ def by_points(
 ) -> Outcome:
     """Every rank gets all points, scores its share of the directions, and sends the gradients back."""
     ranks = shards.ranks
-    gathered: list[Array] = [
+    gathered: list[Any] = [
         None if a is None else ranks.gather_rows(a, counts)
         for a, counts in zip(inputs, shards.counts, strict=True)
     ]
@@ -101,7 +101,7 @@ def by_projections(
     ranks, (key, theta), points = shards.ranks, constants, inputs[:2]
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
-    centre = _far_centre(ranks, points[0])
+    centre = _far_centre(ranks, cast(Array, points[0]))
     x, y = (ReadyCloud(of_cloud - centre) for of_cloud in points)
     passes = _SharedPasses(replace(request, workers=1), x, y, key, shards.wanted, lambda _: None, shards)
     scored, total = passes.run(0, request.layout.n_units), request.layout.n_directions

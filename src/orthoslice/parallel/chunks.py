@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def largest_of(low: HostArray, high: HostArray) -> float:
 
 def common_origin(x: LazyCloud) -> HostArray | None:
     """What both clouds are to be moved by: see :func:`orthoslice.clouds.conditioning.centred`."""
-    centre = middle_if_far(x.low, x.high)
+    centre = cast(HostArray, middle_if_far(x.low, x.high))
     return centre if centre.any() else None
 
 

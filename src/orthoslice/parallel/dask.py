@@ -29,7 +29,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def estimate_lazily(request: Request, x: Cloud, y: Cloud, rng: RNG, scale: float
     with progress_bar("directions", request.layout.n_directions, request.progress) as advance:
         run = _way(replace(request, control=control), x, y, key, advance)
         _, found = look_by_look(request, run, x, y, key, control)
-    value = np.asarray(found["scores"].mean(axis=0), dtype=x.dtype)[()]
+    value = np.asarray(cast(HostArray, found["scores"]).mean(axis=0), dtype=x.dtype)[()]
     outlines = subject._replace(x=x.outline(), y=y.outline())
     return make_estimate(request, value, found, outlines, seed, scale)
 
@@ -190,8 +190,7 @@ def _score_projections(
         points = shape_only((rows.shape[1], dim), rows.dtype)
         clouds.append(Received(points=points, weights=weights, projections=rows))
     passes = Passes(request, *with_masses(*clouds), key, NO_GRADIENTS, _ignore)
-    scores: HostArray = passes.run_task(task)[0]
-    return scores
+    return cast(HostArray, passes.run_task(task)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +224,7 @@ def _score_pieces(
     x, y = (ReadyCloud(shape_only((sum(p.shape[1] for p in own), dim), own[0].dtype)) for own in sent)
     costs = whole_costs(units, request.p, *sent)
     passes = Passes(replace(request, score=_Priced(costs)), x, y, key, NO_GRADIENTS, _ignore)
-    scores: HostArray = passes.run_task(task)[0]
-    return scores
+    return cast(HostArray, passes.run_task(task)[0])
 
 
 def _ignore(_: int) -> None:
@@ -251,7 +249,7 @@ class _ByRanges(_Way):
         for task, costs in zip(tasks, found, strict=True):
             request = replace(self.request, score=_Priced(costs))
             passes = Passes(request, as_given(self.x), as_given(self.y), self.key, NO_GRADIENTS, _ignore)
-            tables.append(passes.run_task(task)[0])
+            tables.append(cast(HostArray, passes.run_task(task)[0]))
             self.advance(task.n_rows)
         return self.scored(tables)
 
@@ -324,4 +322,4 @@ def _score_points(
 ) -> HostArray:
     with single_threaded_blas():
         costs, _, controls = Passes(request, *ready, key, NO_GRADIENTS, _ignore).run(first_unit, stop_unit)
-    return costs if controls is None else np.stack([costs, controls], axis=-1)
+    return cast(HostArray, costs) if controls is None else np.stack([costs, controls], axis=-1)

@@ -24,7 +24,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -65,8 +65,7 @@ class Units(NamedTuple):
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
-        masses: HostArray = rounded_masses(shares / self.whole * float(total_mass(shares)))
-        return masses
+        return cast(HostArray, rounded_masses(shares / self.whole * float(total_mass(shares))))
 
     def weighed(self, points: HostArray, weights: Any) -> tuple[HostArray, HostArray]:
         """The points of a chunk that have mass, and their integer masses."""
@@ -263,14 +262,14 @@ def _count_chunk(
 def _row_in_parts(points: HostArray, directions: Directions, row: int) -> Iterator[HostArray]:
     """Projections on one direction, a few at a time."""
     for first in range(0, len(points), _COUNTED):
-        yield directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0]
+        yield cast(HostArray, directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0])
 
 
 def _sorted(points: HostArray, weights: Any, lines: Lines, unit: Units) -> tuple[HostArray, HostArray]:
     """Sorted projections `(rows, n)` of a chunk's points with mass, and cumulative masses `(rows, n + 1)`."""
     points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
-    order = stable_order(rows)
+    order = cast(HostArray, stable_order(rows))
     masses = masses[order]
     ends = np.zeros((len(rows), rows.shape[1] + 1), dtype=np.int64)
     np.cumsum(masses, axis=1, out=ends[:, 1:])

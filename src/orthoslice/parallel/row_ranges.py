@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -172,7 +172,7 @@ class RowRanges(NamedTuple):
         values = [_project(theta, sample) for sample in self.samples]
         searches: list[list[Search]] = []
         for rows, sample in zip(values, self.samples, strict=True):
-            reach = roundings(sample)
+            reach = cast(HostArray, roundings(sample))
             searches.append([candidates(row, reach, _DRAWN) for row in rows])
         for _ in range(_SEARCHES):
             told = self._on_chunks(_near_windows, theta, [[s.windows() for s in own] for own in searches])
@@ -257,7 +257,7 @@ def _near_windows(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tuple
     """Projections that may tie with something in the windows of each direction, and their reach."""
     reading, unit, theta, windows = told
     points, _, rows = _read(chunk, weights, reading, unit, theta)
-    reach, found = roundings(points), []
+    reach, found = cast(HostArray, roundings(points)), []
     for values, (low, high) in zip(rows, windows, strict=True):
         at = np.searchsorted(low, values + 2 * reach, side="right") - 1
         near = np.append(high, np.nan)[at] >= values - 2 * reach
@@ -312,7 +312,7 @@ def _in_order(
     marks = side.marks
     points = np.concatenate([marks.points, *(rows for rows, _ in pieces)])
     masses = np.concatenate([side.at, *(own for _, own in pieces)])
-    (values,), reach = _project(theta, points), roundings(points)
+    (values,), reach = _project(theta, points), cast(HostArray, roundings(points))
     begun, tied = marks.ties_of(values)
     # Points that link a mark's tie may be in other ranges: its points get one value, and tie with no others.
     values[tied], reach[tied] = marks.low[begun[tied] - 1], 0.0

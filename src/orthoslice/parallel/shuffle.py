@@ -6,11 +6,11 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import HostArray
+from orthoslice.backend.arrays import Array, HostArray
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import ReadyCloud
@@ -34,8 +34,7 @@ class Lines(NamedTuple):
 
     def project(self, points: HostArray) -> HostArray:
         """Projections `(slices, n)` of some points."""
-        rows: HostArray = Cloud(points).project(self.draw(), self.rows)
-        return rows
+        return cast(HostArray, Cloud(points).project(self.draw(), self.rows))
 
     def draw(self) -> Directions:
         """All rows of the blocks."""
@@ -142,10 +141,10 @@ class Known(Directions):
     def __init__(self, projections: HostArray) -> None:
         self.projections = projections
 
-    def project(self, points: HostArray, rows: Any) -> HostArray:
+    def project(self, points: Array, rows: Any) -> HostArray:
         return self.projections
 
-    def adjoint(self, slopes: HostArray, rows: Any) -> HostArray:
+    def adjoint(self, slopes: Array, rows: Any) -> HostArray:
         raise NotImplementedError
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
@@ -167,7 +167,7 @@ class _ShardedLoss(Loss):
                     f"`{name}` must be a shard (n, dim) of one cloud; got shape {tuple(points.shape)}."
                 )
             if points.shape[0]:
-                largest = max(largest, check_points(name, points.detach()) or 0.0)
+                largest = max(largest, check_points(name, cast(torch.Tensor, points).detach()) or 0.0)
             inputs.append(points)
         if x.shape[1] != y.shape[1]:
             raise ValueError(f"`x` and `y` must share `dim`; got shapes {tuple(x.shape)} and {tuple(y.shape)}.")

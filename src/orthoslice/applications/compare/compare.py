@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -207,12 +207,12 @@ class PreparedComparison:
             features=self.features,
             x=self.x.points,
             y=self.y.points,
-            x_weights=self.x.weights,
-            y_weights=self.y.weights,
+            x_weights=cast("HostArray | None", self.x.weights),
+            y_weights=cast("HostArray | None", self.y.weights),
             sample_x=a.points,
             sample_y=b.points,
-            sample_x_weights=a.weights,
-            sample_y_weights=b.weights,
+            sample_x_weights=cast("HostArray | None", a.weights),
+            sample_y_weights=cast("HostArray | None", b.weights),
             p=self.power,
             units=self.units,
             seed=self.seed,
@@ -436,7 +436,7 @@ def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
     if cloud.n <= most:
         return Cloud(np.asarray(cloud.points), cloud.weights)
     rows = np.sort(draw.choice(cloud.n, size=most, replace=False))
-    weights = cloud.weights
+    weights: Any = cloud.weights
     if weights is not None:
         weights = weights[rows]
         if not weights.sum() > 0:
@@ -451,7 +451,9 @@ def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:
 def _typical_gap(cloud: Cloud, seed: int) -> float:
     """The median distance of two rows at random."""
     draw = np.random.default_rng(seed)
-    chances = None if cloud.weights is None else cloud.weights / cloud.weights.sum(dtype=np.float64)
+    chances = (
+        None if cloud.weights is None else cloud.weights / cast(HostArray, cloud.weights).sum(dtype=np.float64)
+    )
     pairs = np.stack([draw.choice(cloud.n, size=_PAIRS, p=chances) for _ in range(2)])
     pairs = pairs[:, pairs[0] != pairs[1]]
     if not pairs.size:

@@ -15,11 +15,11 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import STEPS, Array, Key, device, library, namespace, to_numpy
+from orthoslice.backend.arrays import STEPS, Array, HostArray, Key, device, library, namespace, to_numpy
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Sliced
@@ -67,6 +67,8 @@ class Objective:
         """The objective at x, and where a full step goes."""
         xp = namespace(x.points)
         key = self._key(step, x.points)
+        value: Any
+        gradient: Any
         value = gradient = 0.0
         for cloud, weight in zip(self.clouds, self.weights, strict=True):
             if weight > 0:
@@ -119,7 +121,7 @@ class Objective:
         for count, rows in layout.runs:
             index = np.arange(first, first + count, dtype=np.int32)
             drawn = sampler.blocks(key, index, rows, dim, np.dtype(np.float64))
-            theta = drawn.project(np.eye(dim), slice(0, count * rows))
+            theta = cast(HostArray, drawn.project(np.eye(dim), slice(0, count * rows)))
             weights = sampler.weights(rows, dim)
             total += theta.T @ (theta if weights is None else np.tile(weights, count)[:, None] * theta)
             first += count
@@ -202,6 +204,7 @@ def descend(
 
 def _evaluate(objective: Objective, x: Cloud, step: int, spread: float) -> tuple[float, float, Array]:
     """The objective at x, how far a full step would move points, in spreads, and where to."""
+    value: Any
     value, target = objective.evaluate(x, step)
     xp = namespace(target)
     moved = target - x.points

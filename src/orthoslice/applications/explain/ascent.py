@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, HostArray, Key, normals
+from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, Array, HostArray, Key, normals
 from orthoslice.clouds.ready import ReadyCloud, with_masses
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
@@ -42,9 +43,9 @@ class Found(NamedTuple):
 def line_scores(x: ReadyCloud, y: ReadyCloud, p: float, px: HostArray, py: HostArray) -> HostArray:
     """W_p^p of clouds on lines, `(slices,)`, from projections `(slices, n)` that may be overwritten."""
     if x.weights is None and y.weights is None:
-        scores: HostArray = sorted_scores(px, py, p)
+        scores = cast(HostArray, sorted_scores(px, py, p))
     else:
-        scores, *_ = weighted_slopes(px, py, x, y, p, 1.0, False, NO_GRADIENTS)
+        scores, *_ = cast(Any, weighted_slopes)(px, py, x, y, p, 1.0, False, NO_GRADIENTS)
     return scores
 
 
@@ -64,6 +65,7 @@ class Landscape(NamedTuple):
 
     def slope(self, theta: HostArray) -> HostArray:
         """The gradient of W_p^p by the direction `theta (dim,)`, with the coupling held fixed."""
+        slopes: Sequence[Array]
         px, py = self._project(theta[None])
         if self.x.weights is None and self.y.weights is None:
             _, *slopes = sorted_slopes(px, py, self.p, 1.0)
@@ -71,13 +73,16 @@ class Landscape(NamedTuple):
             _, slopes, _ = weighted_slopes(
                 px, py, self.x, self.y, self.p, 1.0, False, (True, True, False, False)
             )
-        parts = [s[0].astype(c.dtype, copy=False) @ c.points for s, c in zip(slopes, self[:2], strict=True)]
+        parts = [
+            cast(HostArray, s)[0].astype(c.dtype, copy=False) @ c.points
+            for s, c in zip(slopes, self[:2], strict=True)
+        ]
         total: HostArray = np.asarray(parts[0] + parts[1], dtype=np.float64)
         return total
 
     def _project(self, theta: HostArray) -> tuple[HostArray, HostArray]:
         px, py = (c.project(DenseDirections(theta), slice(None), widely=True) for c in (self.x, self.y))
-        return px, py
+        return cast(HostArray, px), cast(HostArray, py)
 
 
 def most_different(land: Landscape, drawn: HostArray, on_axes: HostArray, count: int, key: Key) -> list[Found]:
@@ -110,7 +115,9 @@ def _mean(cloud: ReadyCloud) -> HostArray:
         return np.asarray(np.mean(cloud.points, axis=0))
     step = max(1, _AVERAGED // cloud.dim)
     parts = (slice(first, first + step) for first in range(0, cloud.n, step))
-    return np.asarray(sum(cloud.weights[part] @ cloud.points[part] for part in parts) / cloud.weights.sum())
+    return np.asarray(
+        sum(cloud.weights[part] @ cloud.points[part] for part in parts) / cast(HostArray, cloud.weights).sum()
+    )
 
 
 def climb(land: Landscape, start: HostArray, basis: HostArray, most_steps: int) -> Found:
@@ -161,9 +168,11 @@ def _some_of(cloud: ReadyCloud, key: Key, which: int) -> ReadyCloud:
     """The cloud, or `_SEARCHED` random points of positive weight if it has more points."""
     if cloud.n <= _SEARCHED:
         return cloud
-    ranks = normals(key.fold(which, SAMPLES), cloud.n, 1, np.dtype(np.float64)).reshape(-1)
+    ranks = cast(HostArray, normals(key.fold(which, SAMPLES), cloud.n, 1, np.dtype(np.float64))).reshape(-1)
     if cloud.weights is not None:
         ranks = np.where(cloud.weights > 0, ranks, np.inf)
     chosen = np.sort(np.argsort(ranks)[:_SEARCHED])
-    weights = None if cloud.weights is None else cloud.weights[chosen] / cloud.weights[chosen].sum()
+    weights = (
+        None if cloud.weights is None else cloud.weights[chosen] / cast(HostArray, cloud.weights)[chosen].sum()
+    )
     return ReadyCloud(cloud.points[chosen], weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -281,7 +281,11 @@ def _move_along(job: ExplainJob, piece: Piece) -> tuple[HostArray, HostArray, Ho
     pairs = couple(px, py, job.x, job.y)
     costs = powered(differences(px, py, pairs), job.p)
     by_point = scatter_slopes(pairs.mass * costs, pairs.ix, job.x.n)
-    return piece.directions.theta[piece.rows], weigh(costs, pairs), by_point.sum(axis=0)
+    return (
+        cast(HostArray, piece.directions.theta)[piece.rows],
+        cast(HostArray, weigh(costs, pairs)),
+        cast(HostArray, by_point).sum(axis=0),
+    )
 
 
 def _name_features(

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from orthoslice.backend.arrays import (
     RNG,
     TREES,
     Array,
+    HostArray,
     Key,
     detach,
     device,
@@ -194,7 +195,7 @@ def match(
         if on_host
         else check_memory("256MB" if memory is None else memory)
     )
-    plain = [
+    plain: list[Any] = [
         None if a is None else to_numpy(a).astype(np.float64, copy=False) if on_host else detach(a)
         for a in given
     ]
@@ -263,7 +264,7 @@ class _Search:
         if x.n == y.n and x.weights is None and y.weights is None:
             partner = self._improve(self._merge(x, y), x, y).partner
             # In the order of the rows of x, as the user gave them.
-            back = inverse(x.order)
+            back = inverse(cast(Array, x.order))
             iy = xp.take(y.order, xp.take(partner, back))
             ix = xp.arange(x.n, dtype=iy.dtype, device=device(iy))
             mass = xp.full((x.n,), 1 / x.n, dtype=wide_float(x.points), device=device(x.points))
@@ -358,7 +359,7 @@ class _Search:
             if number % _ROUND in (turn, _ROUND - 1):
                 own = self._keys(_MANY_TREES + number, levels, max(x.n, y.n), cloud)
                 keys = own if index is None else _add_columns(keys, own, index)
-        return keys
+        return cast(Array, keys)
 
     def _improve(self, match: Match, x: ReadyCloud, y: ReadyCloud) -> Match:
         """Match the points of groups anew, in one sweep after the other."""
@@ -371,7 +372,7 @@ class _Search:
 
         once = is_optimal and levels == 0
         if isinstance(x.points, np.ndarray):
-            return self._repeat(sweep, match, lambda m: float(m.cost.sum()), once)
+            return self._repeat(sweep, match, lambda m: float(cast(HostArray, m.cost).sum()), once)
         count = self.n_sweeps
         if count is None:
             count = _DEVICE_SWEEPS if is_optimal else _PLAIN_SWEEPS
@@ -396,7 +397,7 @@ class _Search:
         def sweep(number: int, pairs: MassPairs) -> MassPairs:
             levels = levels_for(len(pairs.ix), _GROUP)
             order = halve(self._paired_keys(number, levels, x, y, pairs.ix, pairs.iy), None)
-            return recouple(pairs, order, levels, x, y, self.p, self.workers)
+            return recouple(pairs, cast(HostArray, order), levels, x, y, self.p, self.workers)
 
         def cost(pairs: MassPairs) -> float:
             return math.fsum(
@@ -430,4 +431,4 @@ def _add_columns(keys: Array | None, table: Array, index: Array) -> Array:
         keys = np.zeros((len(table), len(index)))
     for own, row in zip(keys, table, strict=True):
         own += row[index]
-    return keys
+    return cast(Array, keys)

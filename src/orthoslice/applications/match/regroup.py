@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
+    HostArray,
+    Indices,
     Operation,
     PlainWork,
     concat_rows,
@@ -119,7 +121,7 @@ def group_starts(n: int, levels: int) -> np.ndarray[tuple[int], np.dtype[np.int6
     return (2 * np.arange((1 << levels) + 1, dtype=np.int64) * n + (1 << levels) - 1) >> (levels + 1)
 
 
-halve = Operation("halve")
+halve: Operation[Array] = Operation("halve")
 """halve(keys (levels, n), masses (n,) or None) -> order (n,): the places of groups one after the other.
 
 At every level each group is cut in two halves of equal mass, in the order of that level's keys; equal keys go
@@ -163,7 +165,7 @@ def _halve(keys: Array, masses: Array | None) -> Array:
     return xp.argsort(group, stable=True)
 
 
-merge_matches = Operation("merge_matches")
+merge_matches: Operation[Match] = Operation("merge_matches")
 """merge_matches(match, other (n,), x, y, p) -> Match: never dearer than `match` or the permutation `other`.
 
 Their union falls into cycles that go from x to y by one and back by the other. Each keeps its cheaper side.
@@ -175,11 +177,11 @@ Their union falls into cycles that go from x to y by one and back by the other. 
     lambda match, other, x, y, p: rows_refusal(x.points, y.points),
     plain_work=lambda match, other, x, y, p: PlainWork.of(x.points, times=1 + 20 / x.dim),
 )
-def _merge_matches_numba(match: Match, other: Array, x: Cloud, y: Cloud, p: float) -> Match:
+def _merge_matches_numba(match: Match, other: HostArray, x: Cloud, y: Cloud, p: float) -> Match:
     from orthoslice.backend.kernels.numba.matching import merge_cycles
 
-    merged = Match(*(a.copy() for a in match))
-    merge_cycles(x.points, y.points, p, *merged, other)
+    merged = Match(*(cast(HostArray, a).copy() for a in match))
+    merge_cycles(x.points, y.points, p, *cast("tuple[HostArray, HostArray]", merged), other)
     return merged
 
 
@@ -198,7 +200,7 @@ def _merge_matches(match: Match, other: Array, x: Cloud, y: Cloud, p: float) -> 
     return Match(xp.where(better, other, match.partner), xp.where(better, cost, match.cost))
 
 
-rematch = Operation("rematch")
+rematch: Operation[Match] = Operation("rematch")
 """rematch(match, order (n,), levels, x, y, p, workers) -> Match: never dearer.
 
 The order makes groups of points of x, as :func:`halve` does with `levels` levels. Points of a group may swap
@@ -224,13 +226,15 @@ def _rematch_work(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, *
 
 @rematch.implementation("numba", _rematch_refusal, plain_work=_rematch_work)
 def _rematch_numba(
-    match: Match, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int
+    match: Match, order: HostArray, levels: int, x: Cloud, y: Cloud, p: float, workers: int
 ) -> Match:
     from orthoslice.backend.kernels.numba.matching import rematch_groups
 
-    changed = Match(*(a.copy() for a in match))
+    changed = Match(*(cast(HostArray, a).copy() for a in match))
     work = (
-        functools.partial(rematch_groups, x.points, y.points, p, order, starts, *changed)
+        functools.partial(
+            rematch_groups, x.points, y.points, p, order, starts, *cast("tuple[HostArray, HostArray]", changed)
+        )
         for starts in pieces_of(group_starts(x.n, levels), workers)
     )
     for _ in ordered_map(work, workers):
@@ -246,14 +250,14 @@ def _rematch_scipy(
 ) -> Match:
     from scipy.optimize import linear_sum_assignment
 
-    changed = Match(*(a.copy() for a in match))
+    changed = Match(*(cast(HostArray, a).copy() for a in match))
     starts = group_starts(x.n, levels)
     for first, stop in itertools.pairwise(starts):
         members = order[first:stop]
         theirs = match.partner[members]
         costs = pair_costs(x.points[members, None, :], y.points[None, theirs, :], p)
         row, column = linear_sum_assignment(costs)
-        if costs[row, column].sum() < match.cost[members].sum():
+        if cast(HostArray, costs)[row, column].sum() < cast(HostArray, match.cost)[members].sum():
             changed.partner[members] = theirs[column]
             changed.cost[members] = costs[row, column]
     return changed
@@ -309,7 +313,7 @@ def integer_masses(pairs: MassPairs) -> MassPairs:
 
 
 def recouple(
-    pairs: MassPairs, order: Array, levels: int, x: Cloud, y: Cloud, p: float, workers: int
+    pairs: MassPairs, order: HostArray, levels: int, x: Cloud, y: Cloud, p: float, workers: int
 ) -> MassPairs:
     """Pairs of whole masses in which every group of `pairs` moves its mass at the least cost; NumPy arrays.
 
@@ -318,7 +322,7 @@ def recouple(
     from orthoslice.backend.kernels.numba.matching import recouple_groups
 
     out = np.zeros((3, 2 * len(order)), dtype=np.int64)
-    ix, iy, mass = (a.astype(np.int64, copy=False) for a in pairs)
+    ix, iy, mass = (cast(HostArray, a).astype(np.int64, copy=False) for a in pairs)
     work = (
         functools.partial(recouple_groups, x.points, y.points, p, order, starts, ix, iy, mass, out)
         for starts in pieces_of(group_starts(len(order), levels), workers)
@@ -333,7 +337,7 @@ def recouple(
     return MassPairs(name // y.n, name % y.n, total)
 
 
-def pieces_of(starts: Array, workers: int) -> list[Array]:
+def pieces_of(starts: Indices, workers: int) -> list[Indices]:
     """The groups in pieces for workers: each piece has the starts of its groups, and the end of the last."""
     groups = len(starts) - 1
     edges = np.linspace(0, groups, min(groups, _PIECES * workers if workers > 1 else 1) + 1).astype(np.int64)

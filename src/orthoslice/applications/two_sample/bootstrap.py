@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -112,7 +112,9 @@ class BootstrapResult:
         """A confidence interval for SW_p of the laws: the roots of :meth:`interval`."""
         low, high = self._limits(level, debias)
         p = self.estimate.p
-        return float(root(np.float64(low), p)), float(root(np.float64(high), p))
+        return float(root(cast(HostArray, np.float64(low)), p)), float(
+            root(cast(HostArray, np.float64(high)), p)
+        )
 
     def _limits(self, level: float, debias: bool) -> tuple[float, float]:
         check_level(level)
@@ -256,7 +258,7 @@ def bootstrap(
     )
     values = rescaled(labelled_values(resampled, progress)[0], scale, p)
     tail = max(_tail_index(cloud.points) for cloud in (cloud_x, cloud_y))
-    return BootstrapResult(estimate, values[1:], float(values[0]), sizes, tail)
+    return BootstrapResult(estimate, cast(HostArray, values)[1:], float(values[0]), sizes, tail)
 
 
 def _tail_index(points: HostArray) -> float:

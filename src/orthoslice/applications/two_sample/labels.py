@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import HostArray, Key, Operation, PlainWork, threefry
+from orthoslice.backend.arrays import Array, HostArray, Key, Operation, PlainWork, threefry
 from orthoslice.backend.kernels import LABELLINGS
 
 # Units whose labels plain code draws at once: their tables take a few MB.
@@ -182,7 +182,7 @@ def check_groups(groups: Any, n: int, m: int) -> Exchange:
 
 def label_block(key: Key, block: int, exchange: Exchange) -> HostArray:
     """Labellings from `block * LABELLINGS` on, as words `(units,)`; the very first is the observed one."""
-    words: HostArray = draw_labels(key, block * LABELLINGS, exchange)
+    words = cast(HostArray, draw_labels(key, block * LABELLINGS, exchange))
     if block == 0:
         words = (words & ~np.uint64(1)) | exchange.observed.astype(np.uint64)
     return words
@@ -195,7 +195,7 @@ def unpacked(words: HostArray) -> HostArray:
     return np.unpackbits(octets, axis=-1, bitorder="little").view(bool)
 
 
-draw_labels = Operation("draw_labels")
+draw_labels: Operation[Array] = Operation("draw_labels")
 """draw_labels(key, first, exchange) -> words (units,) of uint64: bit b is of labelling `first + b`.
 
 Selection sampling (Knuth, 3.4.2 S), which is uniform: going through the units, one is taken with probability
@@ -238,6 +238,6 @@ def _draw_ranks(key: Key, first: int, start: int, left: HostArray) -> HostArray:
     """For units from `start` on whole numbers in 0 .. left - 1, `(units, LABELLINGS)`, all equally likely."""
     lane = np.arange(LABELLINGS, dtype=np.int32) + np.int32(first)
     unit = np.arange(start, start + left.size, dtype=np.int32)[:, None]
-    high, low = (word.view(np.uint32).astype(np.uint64) for word in threefry(key, lane, unit))
+    high, low = (cast(HostArray, word).view(np.uint32).astype(np.uint64) for word in threefry(key, lane, unit))
     many, half = left.astype(np.uint64)[:, None], np.uint64(32)
     return np.asarray((high * many + ((low * many) >> half)) >> half)

@@ -141,7 +141,7 @@ class Ordered(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        some: Array = self.points if self.units is None else self.units
+        some: Any = self.points if self.units is None else self.units
         return len(some)
 
     def before(self, stop: int) -> Ordered:
@@ -269,7 +269,7 @@ def _placed(test: PermutationTest) -> PermutationTest:
         return test
     xp, place = namespace(test.home), device(test.home)
 
-    def moved(table: HostArray | None, dtype: type = np.float64) -> Array | None:
+    def moved(table: Any, dtype: type = np.float64) -> Array | None:
         return None if table is None else xp.asarray(table.astype(dtype, copy=False), device=place)
 
     own, sampler = test.exchange, test.sampler
@@ -332,6 +332,8 @@ def _joined(parts: list[Ordered]) -> Ordered:
 
 
 def _sort(test: PermutationTest, piece: Piece) -> Ordered:
+    values: Array | None
+    units: Array | None
     projections, unit = test.pooled.project(piece.directions, piece.rows, widely=True), test.exchange.unit
     if piece.first >= test.n_in_space:
         values, units = sort_with_units(projections, unit)
@@ -343,7 +345,7 @@ def _sort(test: PermutationTest, piece: Piece) -> Ordered:
     return Ordered(piece.first, values, units, xp.astype(order, unit.dtype))
 
 
-price_block = Operation("price_block")
+price_block: Operation[HostArray] = Operation("price_block")
 """price_block(test, parts, block) -> (n, lanes): costs of a block of labellings, `test.lanes` at most.
 
 A row a statistic, summed over directions; or, if they are apart, a row a direction of `parts`.
@@ -402,7 +404,7 @@ def _price_part(
     test: PermutationTest, statistic: Statistic, part: Ordered, words: HostArray, sizes: HostArray
 ) -> HostArray:
     if test.kept is not None:
-        found: HostArray = kept_totals(part.values, part.units, words, sizes, test.kept[0], statistic.p)
+        found = kept_totals(part.values, part.units, words, sizes, test.kept[0], statistic.p)
     elif statistic.method == "sliced":
         found = line_totals(part.values, part.units, words, sizes, statistic.p)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _SHORT_ROW = 512
 _TABLE = 1 << 22
 
 
-sort_with_units = Operation("sort_with_units")
+sort_with_units: Operation[tuple[Array, Array]] = Operation("sort_with_units")
 """sort_with_units(projections (slices, points), unit (points,)) -> values, at, both (slices, points).
 
 Projections in increasing order, and the units of the points they are of; equal ones keep their order. The
@@ -53,7 +53,7 @@ def _sort_with_units(projections: Array, unit: Array) -> tuple[Array, Array]:
     return namespace(projections).take_along_axis(projections, order, axis=1), unit[order]
 
 
-line_totals = Operation("line_totals")
+line_totals: Operation[HostArray] = Operation("line_totals")
 """line_totals(values (slices, points), at (slices, points), words, sizes (lanes,), p) -> (lanes,).
 
 What the labellings cost on the lines, summed over directions: `values` are the projections in increasing order,
@@ -166,7 +166,7 @@ def _places(chosen: HostArray) -> HostArray:
     return np.asarray(np.flatnonzero(chosen).reshape(rows, -1) - starts)
 
 
-space_totals = Operation("space_totals")
+space_totals: Operation[HostArray] = Operation("space_totals")
 """space_totals(points (points, dim), order (slices, points), exchange, words, sizes (lanes,), p) -> (lanes,).
 
 What the couplings that the directions induce cost in full space, summed over directions.
@@ -216,12 +216,12 @@ def _fits_table(points: HostArray, order: HostArray, sizes: HostArray) -> bool:
 def _pair_prices(points: HostArray, p: float, *, at_once: bool) -> Callable[[HostArray, HostArray], HostArray]:
     """A function of indices of points, `(...)` each, to |x - y|^p."""
     if not at_once:
-        return lambda x, y: powered_norm(points[x] - points[y], p)
+        return lambda x, y: cast(HostArray, powered_norm(points[x] - points[y], p))
     table = np.stack([powered_norm(points - point, p) for point in points]).ravel()
     return lambda x, y: table.take(x.astype(np.intp) * len(points) + y)
 
 
-kept_totals = Operation("kept_totals")
+kept_totals: Operation[HostArray] = Operation("kept_totals")
 """kept_totals(values (slices, points), at (slices, points), words, sizes (lanes, 2), n, p) -> (lanes,).
 
 As `line_totals`, but the first n units are always those of x, and labels say which points are kept: labelling l

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -249,13 +249,13 @@ def two_sample_test(
         p=p,
         statistic=float(own[0]),
         pvalue=(verdict.n_reached + 1) / len(own),
-        null_distribution=own[1:],
+        null_distribution=cast(HostArray, own)[1:],
         n_directions=layout.n_directions,
         n_labellings=exchange.n_labellings,
         directions=sampler,
         seed=seed,
         parts=verdict.parts,
-        column_statistics=None if apart is None else rescaled(apart.statistics, pool.scale, 1),
+        column_statistics=None if apart is None else cast(HostArray, rescaled(apart.statistics, pool.scale, 1)),
         column_pvalues=None if apart is None else apart.pvalues,
         stopped_early=len(own) <= count,
         _n_reached=verdict.n_reached,

@@ -1,5 +1,6 @@
 """The only place that names array libraries: namespaces, keys of random numbers, operations, gradients."""
 
+from orthoslice.backend.array_types import Array, DType, Floats, HostArray, Indices, JaxArray, Namespace, Tensor
 from orthoslice.backend.arrays.autodiff import (
     NO_GRADIENTS,
     Compute,
@@ -23,10 +24,6 @@ from orthoslice.backend.arrays.key import (
     threefry,
 )
 from orthoslice.backend.arrays.namespace import (
-    Array,
-    DType,
-    HostArray,
-    Namespace,
     constant,
     counts_as_numpy,
     default_float,
@@ -74,12 +71,16 @@ __all__ = [
     "Array",
     "Compute",
     "DType",
+    "Floats",
     "HostArray",
+    "Indices",
+    "JaxArray",
     "Key",
     "Namespace",
     "Operation",
     "Outcome",
     "PlainWork",
+    "Tensor",
     "Wanted",
     "add_totals",
     "at_rank",

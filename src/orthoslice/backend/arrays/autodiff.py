@@ -6,18 +6,12 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays.namespace import (
-    Array,
-    is_bridged,
-    library,
-    namespace,
-    refuse_transformed,
-    to_numpy,
-)
+from orthoslice.backend.array_types import Array, JaxArray, Tensor
+from orthoslice.backend.arrays.namespace import is_bridged, library, namespace, refuse_transformed, to_numpy
 from orthoslice.backend.torch_internals import is_forward_mode
 
 Wanted: TypeAlias = tuple[bool, ...]
@@ -95,7 +89,7 @@ def with_gradients(
     return compute(request, _in_memory(inputs), constants, wanted)
 
 
-def _in_memory(inputs: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+def _in_memory(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs, with lazily negated views of torch written out for kernels to read."""
     if library(inputs[0]) != "torch":
         return inputs
@@ -109,7 +103,7 @@ def _in_memory(inputs: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _jax_outcome(compute: Compute, request: Hashable, wanted: Wanted) -> Any:
-    def run(inputs: Any, constants: Any) -> Outcome:
+    def run(inputs: tuple[JaxArray | None, ...], constants: Any) -> Outcome:
         return compute(request, inputs, constants, wanted)
 
     return sys.modules["jax"].jit(run)
@@ -128,7 +122,7 @@ def _through_numpy(
     return Outcome(as_tensor(np.asarray(value)), tuple(map(as_tensor, extra)), back)
 
 
-def wants_gradients(*tensors: Array | None) -> Wanted:
+def wants_gradients(*tensors: Tensor | None) -> Wanted:
     """Which of these torch tensors need a derivative: backwards along the tape, or forwards."""
     taped, forwards = sys.modules["torch"].is_grad_enabled(), is_forward_mode()
     wanted = (False,) * len(tensors)
@@ -140,12 +134,12 @@ def wants_gradients(*tensors: Array | None) -> Wanted:
     return wanted
 
 
-def has_tangent(tensor: Array) -> bool:
+def has_tangent(tensor: Tensor) -> bool:
     """Whether a torch tensor is differentiated forwards now."""
     return sys.modules["torch"].autograd.forward_ad.unpack_dual(tensor).tangent is not None
 
 
-def _pull_back(cotangent: Array, gradient: Array, shape: tuple[int, ...], trailing: int) -> Array:
+def _pull_back(cotangent: Tensor, gradient: Tensor, shape: tuple[int, ...], trailing: int) -> Tensor:
     """The chain rule for one input, summed over the batch axes along which that input was repeated."""
     xp = namespace(gradient)
     product = xp.reshape(cotangent, (*cotangent.shape, *(1,) * trailing)) * gradient
@@ -167,11 +161,11 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
     zero = jax.custom_derivatives.SymbolicZero
 
     @jax.custom_jvp  # type: ignore[untyped-decorator]
-    def primal(inputs: Any, constants: Any) -> Any:
+    def primal(inputs: tuple[JaxArray | None, ...], constants: Any) -> tuple[JaxArray, tuple[JaxArray, ...]]:
         outcome = compute(request, inputs, constants, (False,) * len(inputs))
         return outcome.value, outcome.extra
 
-    def push_forward(primals: Any, tangents: Any) -> Any:
+    def push_forward(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
         (inputs, constants), (moves, others) = primals, tangents
         wanted = tuple(not (move is None or isinstance(move, zero)) for move in moves)
         value, extra, gradients = compute(request, inputs, constants, wanted)
@@ -189,15 +183,15 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
     return jax.jit(primal) if compilable else primal
 
 
-def _along(gradient: Array, move: Array, trailing: int) -> Array:
+def _along(gradient: JaxArray, move: JaxArray, trailing: int) -> JaxArray:
     """The derivative along `move (..., points)` of values `(...)` with this gradient; batch axes broadcast."""
     xp = namespace(gradient)
     lead = (1,) * (gradient.ndim - move.ndim)
-    product = gradient * xp.reshape(move, (*lead, *move.shape)).astype(gradient.dtype)
+    product = gradient * cast(JaxArray, xp.reshape(move, (*lead, *move.shape))).astype(gradient.dtype)
     return xp.sum(product, axis=tuple(range(-trailing, 0)))
 
 
-def first_derivative(gradient: Array, *inputs: Array) -> Array:
+def first_derivative(gradient: Tensor, *inputs: Tensor) -> Tensor:
     """A torch gradient by these inputs that raises an error when it is differentiated again."""
     return _first_derivative().apply(gradient, *inputs)
 
@@ -208,11 +202,11 @@ def _first_derivative() -> Any:
 
     class FirstDerivative(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(ctx: Any, gradient: Any, *inputs: Any) -> Any:
+        def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
             return gradient.clone()
 
         @staticmethod
-        def backward(ctx: Any, *_: Any) -> Any:
+        def backward(ctx: Any, *_: Tensor) -> Any:
             raise RuntimeError(
                 "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
             )
@@ -243,7 +237,7 @@ def _torch_function() -> Any:
             return outcome.value, *outcome.extra
 
         @staticmethod
-        def backward(ctx: Any, cotangent: Any, *_: Any) -> Any:
+        def backward(ctx: Any, cotangent: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
             # Looked up once: activation checkpointing unpacks what was saved only once.
             saved = ctx.saved_tensors
             inputs, gradients = saved[: len(saved) // 2], saved[len(saved) // 2 :]
@@ -257,7 +251,7 @@ def _torch_function() -> Any:
             return None, None, None, None, *pulled
 
         @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
+        def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
             moved = 0
             for gradient, tangent, axes in zip(ctx.saved_tensors, tangents[4:], ctx.trailing, strict=True):
                 if gradient is not None and tangent is not None:

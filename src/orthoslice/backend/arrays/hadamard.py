@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays.namespace import Array, device, is_traced, namespace, to_numpy
+from orthoslice.backend.array_types import Array
+from orthoslice.backend.arrays.namespace import device, is_traced, namespace, to_numpy
 from orthoslice.backend.arrays.operations import (
     Operation,
     PlainWork,
@@ -22,7 +23,7 @@ from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.hadamard import carry_back_from_span, project_on_span, room_refusal
 from orthoslice.backend.kernels.row_span import as_span
 
-walsh_hadamard = Operation("walsh_hadamard")
+walsh_hadamard: Operation[Array] = Operation("walsh_hadamard")
 """walsh_hadamard(rows (..., dim)) -> (..., dim): each row times the symmetric orthonormal Hadamard matrix."""
 
 
@@ -47,7 +48,7 @@ def _walsh_hadamard(rows: Array) -> Array:
         first, second = pairs[..., 0, :], pairs[..., 1, :]
         rows = xp.stack([first + second, first - second], axis=-2)
         half *= 2
-    return xp.reshape(rows, shape) * dim**-0.5
+    return xp.reshape(rows, shape) * cast(float, dim**-0.5)
 
 
 def _power_refusal(dim: int) -> str | None:
@@ -74,7 +75,7 @@ def _adjoint_work(slopes: Array, signs: Array, parts: list[tuple[int, Any]], *_:
     return PlainWork.of(signs, times=slopes.shape[1])
 
 
-def _hadamard_cuda_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+def _hadamard_cuda_refusal(array: Array, signs: Any, parts: list[tuple[int, Any]], *_: Any) -> str | None:
     refusal = _blocks_refusal(array, signs, parts)
     if refusal is None and as_span(parts) is None:
         return "it takes consecutive rows of consecutive blocks"
@@ -82,7 +83,7 @@ def _hadamard_cuda_refusal(array: Array, signs: Array, parts: list[tuple[int, An
     return refusal or room_refusal(signs.get_device(), signs.shape[-1], signs.element_size())
 
 
-hadamard_project = Operation("hadamard_project")
+hadamard_project: Operation[Array] = Operation("hadamard_project")
 """hadamard_project(points (n, dim), signs (blocks, rounds, ambient_dim), parts, paired) -> (rows, n).
 
 Projects on rows of blocks H D_k ... H D_1 of the padded space; a part is a block and rows of it, by a slice or
@@ -157,7 +158,7 @@ def _multiply(rows: Array, signs: Array, paired: bool) -> Array:
     return xp.reshape(turned, rows.shape)
 
 
-hadamard_adjoint = Operation("hadamard_adjoint")
+hadamard_adjoint: Operation[Array] = Operation("hadamard_adjoint")
 """hadamard_adjoint(slopes (rows, n), signs (blocks, rounds, ambient_dim), parts, dim, paired) -> (n, dim).
 
 The transpose of :func:`hadamard_project`.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from orthoslice.backend.arrays.namespace import Array, DType, Namespace, device, namespace
+from orthoslice.backend.array_types import Array, DType, HostArray, Namespace, Tensor
+from orthoslice.backend.arrays.namespace import device, namespace
 from orthoslice.backend.arrays.operations import Operation, PlainWork
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.backend.kernels.cuda import cuda_refusal
@@ -76,7 +77,7 @@ def _draw_refusal(key: Key, rows: int, columns: int, dtype: DType) -> str | None
     return _key_refusal(key)
 
 
-folded = Operation("folded")
+folded: Operation[tuple[Array, Array]] = Operation("folded")
 """folded(key, a, b): the two words of the keys that :meth:`Key.fold` makes."""
 
 
@@ -91,7 +92,7 @@ def _folded(key: Key, a: Array | int, b: int) -> tuple[Array, Array]:
     return threefry(key, zero + a, zero + b)
 
 
-words = Operation("words")
+words: Operation[tuple[Array, Array]] = Operation("words")
 """words(key, rows, columns): two random words for each, int32 arrays of shape `(keys, rows, columns)`."""
 
 
@@ -100,7 +101,7 @@ words = Operation("words")
     lambda key, *_: rows_refusal(*key),
     plain_work=lambda key, rows, columns: PlainWork.of(key.high, times=rows * columns),
 )
-def _words_numba(key: Key, rows: int, columns: int) -> tuple[Array, Array]:
+def _words_numba(key: tuple[HostArray, HostArray], rows: int, columns: int) -> tuple[Array, Array]:
     from orthoslice.backend.kernels.numba.random import threefry_words
 
     return threefry_words(*key, rows, columns)
@@ -116,7 +117,7 @@ def _words(key: Key, rows: int, columns: int) -> tuple[Array, Array]:
     return threefry(key, row + xp.zeros_like(column), column + xp.zeros_like(row))
 
 
-normals = Operation("normals")
+normals: Operation[Array] = Operation("normals")
 """normals(key, rows, columns, dtype): independent standard normals `(keys, rows, columns)`, by Box-Muller.
 
 A larger `rows` extends a smaller one, so that part of a block is a prefix of the whole.
@@ -124,7 +125,7 @@ A larger `rows` extends a smaller one, so that part of a block is a prefix of th
 
 
 @normals.implementation("cuda", _draw_refusal)
-def _normals_cuda(key: Key, rows: int, columns: int, dtype: DType) -> Array:
+def _normals_cuda(key: Key, rows: int, columns: int, dtype: DType) -> Tensor:
     return normal_table(*key, rows, columns, dtype)
 
 
@@ -140,12 +141,12 @@ def _normals(key: Key, rows: int, columns: int, dtype: DType) -> Array:
     return xp.reshape(pairs, (pairs.shape[0], rows, -1))[:, :, :columns]
 
 
-signs = Operation("signs")
+signs: Operation[Array] = Operation("signs")
 """signs(key, rows, columns, dtype): independent Rademacher signs `(keys, rows, columns)`."""
 
 
 @signs.implementation("cuda", _draw_refusal)
-def _signs_cuda(key: Key, rows: int, columns: int, dtype: DType) -> Array:
+def _signs_cuda(key: Key, rows: int, columns: int, dtype: DType) -> Tensor:
     return sign_table(*key, rows, columns, dtype)
 
 

@@ -7,27 +7,20 @@ import functools
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 
+from orthoslice.backend.array_types import Array, DType, HostArray, Namespace, Tensor
 from orthoslice.backend.torch_internals import are_transforms_active, is_transformed
-
-Array: TypeAlias = Any
-Namespace: TypeAlias = Any
-DType: TypeAlias = Any
-
-HostArray: TypeAlias = np.ndarray[Any, Any]
-"""A NumPy array."""
-
 
 # Looked up a hundred times a call, and the answer depends on the type alone.
 _NAMESPACES: dict[type, Namespace] = {}
 _LIBRARIES: dict[type, str | None] = {}
 
 
-def namespace(*arrays: Array) -> Namespace:
+def namespace(*arrays: Array | None) -> Namespace:
     """The array-API namespace of the first array that is not None; inputs were checked to share theirs."""
     array = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
     kind = type(array)
@@ -69,7 +62,7 @@ def _find_library(array: object) -> str | None:
     return None
 
 
-def is_traced(*arrays: Array) -> bool:
+def is_traced(*arrays: object) -> bool:
     """Whether any array is a JAX tracer: it has a shape but no values to look at."""
     if "jax" not in sys.modules:
         return False
@@ -81,7 +74,7 @@ def is_traced(*arrays: Array) -> bool:
     return False
 
 
-def is_readable(array: Array) -> bool:
+def is_readable(array: Any) -> bool:
     """Whether values can be read now without waiting for a device: concrete, and in host memory."""
     kind = library(array)
     if kind == "torch":
@@ -91,7 +84,7 @@ def is_readable(array: Array) -> bool:
     return kind in ("numpy", "array_api_strict")
 
 
-def device(array: Array) -> Any:
+def device(array: Any) -> Any:
     """Where the array lives; None for a tracer, whose place is decided later."""
     kind = library(array)
     if kind == "numpy":
@@ -108,12 +101,12 @@ NumPy arrays have compiled kernels. Without the bridge torch's own functions are
 """
 
 
-def is_bridged(array: Array) -> bool:
+def is_bridged(array: object) -> bool:
     """Whether `array` is a torch tensor that is worked on as a NumPy array."""
     return BRIDGE_TORCH and library(array) == "torch" and is_readable(array)
 
 
-def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+def to_numpy(array: Any) -> HostArray:
     """A NumPy view or copy of a concrete array, detached from any gradient tape."""
     kind = library(array)
     if kind == "torch":
@@ -127,7 +120,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
-def refuse_transformed(*tensors: Array) -> None:
+def refuse_transformed(*tensors: Tensor) -> None:
     """Raise for tensors that transforms of `torch.func` put in the place of others: they have no memory."""
     if are_transforms_active() and any(map(is_transformed, tensors)):
         raise TypeError(
@@ -137,7 +130,7 @@ def refuse_transformed(*tensors: Array) -> None:
         )
 
 
-def is_captured(array: Array) -> bool:
+def is_captured(array: object) -> bool:
     """Whether what is launched for a torch tensor goes into a CUDA graph; other arrays never do."""
     return bool(getattr(array, "is_cuda", False) and sys.modules["torch"].cuda.is_current_stream_capturing())
 
@@ -173,7 +166,7 @@ def default_float(xp: Namespace) -> DType:
     return xp.__array_namespace_info__().default_dtypes()["real floating"]
 
 
-def detach(array: Array) -> Array:
+def detach(array: Any) -> Any:
     """The same values without a gradient tape."""
     kind = library(array)
     if kind == "torch":
@@ -205,7 +198,7 @@ def full_precision(array: Array) -> AbstractContextManager[Any]:
     return _AS_IT_IS
 
 
-def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashable, ...], like: Array) -> Array:
+def constant(make: Callable[..., HostArray], arguments: tuple[Hashable, ...], like: Any) -> Any:
     """The table `make(*arguments)` beside `like` and of its type; on an accelerator it is sent there once."""
     if library(like) == "torch":
         return _kept(make, arguments, like.dtype, like.device)
@@ -213,7 +206,7 @@ def constant(make: Callable[..., np.ndarray[Any, Any]], arguments: tuple[Hashabl
 
 
 @functools.lru_cache(maxsize=256)
-def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Array:
+def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Tensor:
     torch = sys.modules["torch"]
     # The first call may be in inference mode, but later ones share the tensor and need not be.
     with torch.inference_mode(False):

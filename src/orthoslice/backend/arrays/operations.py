@@ -12,23 +12,18 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from orthoslice.backend import kernels
-from orthoslice.backend.arrays.namespace import (
-    Array,
-    device,
-    is_readable,
-    is_traced,
-    library,
-    namespace,
-    to_numpy,
-)
+from orthoslice.backend.array_types import Array, DType, HostArray, JaxArray, Tensor
+from orthoslice.backend.arrays.namespace import device, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.backend.kernels import paying
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
+
+Result = TypeVar("Result")
 
 
 class PlainWork(NamedTuple):
@@ -55,26 +50,26 @@ class PlainWork(NamedTuple):
         return cls(int(times * count), str(arrays[0].dtype).rpartition(".")[2])
 
 
-class Implementation(NamedTuple):
+class Implementation(NamedTuple, Generic[Result]):
     """One way to carry out an operation."""
 
     name: str
     accepts: Callable[..., str | None]
-    run: Callable[..., Any]
+    run: Callable[..., Result]
     row_bytes: Callable[..., int] | None
     """Working memory a row of the arguments needs at its peak, for those that are given many at a time."""
     plain_work: Callable[..., PlainWork] | None
     """For kernels of numba, which are compiled at first use: what the last implementation would do instead."""
 
 
-class _Choice(NamedTuple):
-    implementation: Implementation
+class _Choice(NamedTuple, Generic[Result]):
+    implementation: Implementation[Result]
     kernel: str | None
     """The name of a kernel of numba as it is compiled for the arguments."""
     postponed: list[tuple[str, int]]
     """Kernels that take the arguments and do not pay yet, with the numbers that plain code goes through."""
 
-    def run(self, *args: Any) -> Any:
+    def run(self, *args: Any) -> Result:
         """Run the implementation, and note a kernel that was compiled for that."""
         if self.kernel is None or not paying.begin(self.kernel):
             return self.implementation.run(*args)
@@ -89,7 +84,7 @@ class _Choice(NamedTuple):
 _forcing = contextvars.ContextVar("orthoslice_forcing", default=0)
 
 
-class Operation:
+class Operation(Generic[Result]):
     """Implementations under one name; calling it runs the first that accepts the arguments.
 
     Examples
@@ -110,7 +105,7 @@ class Operation:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._implementations: list[Implementation] = []
+        self._implementations: list[Implementation[Result]] = []
         # Other threads go on as before; threads that work for this one get a copy.
         self._forced = contextvars.ContextVar[str | None](f"orthoslice_{name}", default=None)
 
@@ -132,7 +127,7 @@ class Operation:
         before: str | None = None,
         row_bytes: Callable[..., int] | None = None,
         plain_work: Callable[..., PlainWork] | None = None,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
         """Decorate a function as a further implementation; all functions given here get its arguments.
 
         It is tried after all others, or just `before` one of them. A reference accepts everything, so what is
@@ -144,7 +139,7 @@ class Operation:
             raise ValueError(f"`{self.name}` has an implementation {name!r} already. Give yours another name.")
         place = len(self._implementations) if before is None else self._place(before)
 
-        def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        def register(run: Callable[..., Result]) -> Callable[..., Result]:
             self._implementations.insert(place, Implementation(name, accepts, run, row_bytes, plain_work))
             Operation.revision += 1
             return run
@@ -170,13 +165,13 @@ class Operation:
             _forcing.reset(outer)
             self._forced.reset(token)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> Result:
         choice = self._choose(args)
         for kernel, numbers in choice.postponed:
             paying.count_plain(kernel, numbers)
         return choice.run(*args)
 
-    def chosen(self, *args: Any) -> Callable[..., Any]:
+    def chosen(self, *args: Any) -> Callable[..., Result]:
         """What would run for these arguments; for callers that repeat themselves."""
         choice = self._choose(args)
         is_new = choice.kernel is not None and not paying.is_ready(choice.kernel)
@@ -192,7 +187,7 @@ class Operation:
         assert says is not None, f"no implementation of {self.name} says what it needs"
         return says(*args)
 
-    def _choose(self, args: tuple[Any, ...]) -> _Choice:
+    def _choose(self, args: tuple[Any, ...]) -> _Choice[Result]:
         refusals, postponed, forced = [], [], self._forced.get()
         for one in self._implementations:
             if forced is not None and one.name != forced:
@@ -218,7 +213,7 @@ def _only(*kinds: str) -> Callable[..., str | None]:
     return accepts
 
 
-def host_refusal(*arrays: Array) -> str | None:
+def host_refusal(*arrays: Any) -> str | None:
     """Why compiled kernels cannot work on the memory of these arrays, or None if they can."""
     for array in arrays:
         kind = library(array)
@@ -232,12 +227,12 @@ def host_refusal(*arrays: Array) -> str | None:
     return None
 
 
-def from_host(table: np.ndarray[Any, Any], like: Array) -> Array:
+def from_host(table: HostArray, like: Array) -> Array:
     """An array of the library of `like`, a NumPy array or torch tensor in host memory: nothing is copied."""
     return namespace(like).asarray(table, device=device(like))
 
 
-scatter_add = Operation("scatter_add")
+scatter_add: Operation[Array] = Operation("scatter_add")
 """scatter_add(values (k,) or (k, dim), index (k,), size) -> (size,) or (size, dim).
 
 Sums the values that share an index. The array standard has no such function.
@@ -259,16 +254,20 @@ def _scatter_numpy(values: Array, index: Array, size: int) -> Array:
 
 
 @scatter_add.implementation("torch", _only("torch"))
-def _scatter_torch(values: Array, index: Array, size: int) -> Array:
+def _scatter_torch(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros((size, *values.shape[1:])).index_add_(0, index, values)
 
 
 @scatter_add.implementation("jax", _only("jax"))
-def _scatter_jax(values: Array, index: Array, size: int) -> Array:
-    return namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype).at[index].add(values)
+def _scatter_jax(values: JaxArray, index: JaxArray, size: int) -> JaxArray:
+    return (
+        cast(JaxArray, namespace(values).zeros((size, *values.shape[1:]), dtype=values.dtype))
+        .at[index]
+        .add(values)
+    )
 
 
-lexsort_rows = Operation("lexsort_rows")
+lexsort_rows: Operation[Array] = Operation("lexsort_rows")
 """lexsort_rows(points (clouds, n, dim)) -> (clouds, n): the order of the points, first coordinate first."""
 
 
@@ -284,7 +283,7 @@ def _lexsort_host(points: Array) -> Array:
 _FEW_NUMBERS = 1 << 13
 
 
-def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _lexsort_table(table: HostArray) -> HostArray:
     """Most clouds are in order after one coordinate; only points that tie are sorted by further ones."""
     n, dim = table.shape
     keys = _shortened(table[:, 0])
@@ -307,7 +306,7 @@ def _lexsort_table(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return order
 
 
-def _shortened(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _shortened(keys: HostArray) -> HostArray:
     """The same numbers in 16 bits where they are whole and small, as most that tie are: NumPy counts those."""
     keys = np.ascontiguousarray(keys)
     if np.abs(keys).max(initial=0) < 1 << 15:
@@ -318,12 +317,12 @@ def _shortened(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 @lexsort_rows.implementation("jax", _only("jax"))
-def _lexsort_jax(points: Array) -> Array:
+def _lexsort_jax(points: JaxArray) -> JaxArray:
     jax = sys.modules["jax"]
     n, dim = points.shape[1:]
 
-    def order_one(cloud: Array) -> Array:
-        def refine(step: Array, order: Array) -> Array:
+    def order_one(cloud: JaxArray) -> JaxArray:
+        def refine(step: JaxArray, order: JaxArray) -> JaxArray:
             # A loop of the compiled program: one sort in its code, whatever the dimension.
             column = jax.lax.dynamic_index_in_dim(cloud, dim - 1 - step, axis=1, keepdims=False)
             return order[jax.numpy.argsort(column[order], stable=True)]
@@ -340,7 +339,7 @@ def _lexsort_cuda_refusal(points: Array) -> str | None:
 
 
 @lexsort_rows.implementation("cuda", _lexsort_cuda_refusal)
-def _lexsort_cuda(points: Array) -> Array:
+def _lexsort_cuda(points: Tensor) -> Tensor:
     return lexicographic_order(points)
 
 
@@ -354,7 +353,7 @@ def _lexsort_passes(points: Array) -> Array:
     return order
 
 
-orthonormal_rows = Operation("orthonormal_rows")
+orthonormal_rows: Operation[Array] = Operation("orthonormal_rows")
 """orthonormal_rows(matrices (..., rows, dim)) -> the same shape: Gram-Schmidt on the rows in turn.
 
 The triangular factor has a positive diagonal, so that fewer rows are a prefix of more.
@@ -368,7 +367,7 @@ def _cholesky_refusal(matrices: Array) -> str | None:
 
 
 @orthonormal_rows.implementation("cholesky", _cholesky_refusal)
-def _orthonormal_rows_cholesky(matrices: Array) -> Array:
+def _orthonormal_rows_cholesky(matrices: Tensor) -> Tensor:
     # Products and triangular solves keep an accelerator busy, Householder reflections do not. The first time
     # the diagonal is raised by more than rounding can do to it, so that there is a factor; the next two times
     # repair the rows.
@@ -403,7 +402,7 @@ def at_rank(array: Array, rank: int) -> Array:
 
 
 def call_on_host(
-    function: Callable[..., np.ndarray[Any, Any]], shape: tuple[int, ...], dtype: Any, *arrays: Array
+    function: Callable[..., HostArray], shape: tuple[int, ...], dtype: DType, *arrays: Array
 ) -> Array:
     """`function` of the arrays as NumPy arrays, beside them and of this shape and type.
 
@@ -412,24 +411,27 @@ def call_on_host(
     if is_traced(*arrays):
         jax, kind = sys.modules["jax"], np.dtype(dtype)
         result = jax.ShapeDtypeStruct(shape, kind)
-        return jax.pure_callback(
-            lambda *given: function(*given).astype(kind), result, *arrays, vmap_method="sequential"
+        return cast(
+            Array,
+            jax.pure_callback(
+                lambda *given: function(*given).astype(kind), result, *arrays, vmap_method="sequential"
+            ),
         )
     table = function(*(to_numpy(a) for a in arrays))
     return namespace(arrays[0]).asarray(table, dtype=dtype, device=device(arrays[0]))
 
 
-def erf(array: Array) -> Array:
+def erf(array: Any) -> Array:
     """The error function, which the array standard lacks."""
     kind = library(array)
     if kind == "torch":
-        return sys.modules["torch"].special.erf(array)
+        return cast(Array, sys.modules["torch"].special.erf(array))
     if kind == "jax":
-        return sys.modules["jax"].scipy.special.erf(array)
+        return cast(Array, sys.modules["jax"].scipy.special.erf(array))
     if kind == "cupy":
         on_device = importlib.import_module("cupyx.scipy.special")
 
-        return on_device.erf(array)
+        return cast(Array, on_device.erf(array))
     from scipy.special import erf as on_host  # scipy.special is not needed to import orthoslice
 
     return namespace(array).asarray(on_host(to_numpy(array)), dtype=array.dtype)
@@ -473,13 +475,13 @@ def concat_rows(parts: list[Array]) -> Array:
 
 
 def _scan(
-    step: Callable[..., tuple[Array, tuple[Array, ...]]], inputs: tuple[Array, ...], rows: int
+    step: Callable[..., tuple[Array, tuple[Array, ...]]], inputs: tuple[JaxArray, ...], rows: int
 ) -> tuple[Array, tuple[Array, ...]]:
     jax = sys.modules["jax"]
     chunks = tuple(a.reshape(-1, rows, *a.shape[1:]) for a in inputs)
     shapes = jax.eval_shape(step, *(c[0] for c in chunks))[1]
 
-    def body(totals: Any, chunk: Any) -> Any:
+    def body(totals: tuple[JaxArray, ...], chunk: tuple[JaxArray, ...]) -> tuple[tuple[Array, ...], Array]:
         result, extra = step(*chunk)
         return add_totals(totals, extra), result
 

@@ -10,16 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from orthoslice.backend.array_types import Array, HostArray, JaxArray
 from orthoslice.backend.arrays.key import Key, threefry
-from orthoslice.backend.arrays.namespace import (
-    Array,
-    device,
-    is_captured,
-    is_traced,
-    library,
-    namespace,
-    to_numpy,
-)
+from orthoslice.backend.arrays.namespace import device, is_captured, is_traced, library, namespace, to_numpy
 
 RNG: TypeAlias = Any
 """int, NumPy SeedSequence or Generator, torch Generator, JAX key, or None for fresh entropy."""
@@ -121,7 +114,7 @@ def _from_jax_key(key: Array, like: Array) -> tuple[Key, int | None]:
     return _two_words(data), None
 
 
-def _two_words(data: Array) -> Key:
+def _two_words(data: HostArray | JaxArray) -> Key:
     """The words of a key, two as they are; of four, two are encrypted under the others, so that all count.
 
     Keys of `rbg` repeat their first two words: sums or exclusive ors of the halves would all be the same.
@@ -131,7 +124,7 @@ def _two_words(data: Array) -> Key:
     return first if words.shape == (2,) else Key(*threefry(first, words[2:3], words[3:4]))
 
 
-def index_beside(key: Key, start: Any, count: int) -> Array:
+def index_beside(key: Key, start: int | Array, count: int) -> Array:
     """Consecutive int32 indices beside the key; `start` may be traced."""
     xp = namespace(key.high)
     return xp.arange(count, dtype=xp.int32, device=device(key.high)) + start

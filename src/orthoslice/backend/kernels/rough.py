@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats
+
 ROUGH_BITS = 15
 """The sign, the exponent, and as many digits more as a core's cache has counters for."""
 
@@ -14,7 +16,7 @@ ROUGH_BITS = 15
 class RowInPieces(NamedTuple):
     """One row in pieces, of which every number weighs the same."""
 
-    pieces: Sequence[Any]
+    pieces: Sequence[Floats]
     """In rough order each: see `orthoslice.costs.pieces.order_roughly`."""
     unit: int
     """What a number weighs."""
@@ -24,7 +26,7 @@ class RowInPieces(NamedTuple):
     """Two more numbers, each with its count: all numbers of the pieces lie between them."""
 
 
-def rough_bounds(values: Any) -> tuple[Any, Any]:
+def rough_bounds(values: Floats) -> tuple[Floats, Floats]:
     """Between which numbers all those lie that share their leading bits with one of `values (k,)`.
 
     Returns arrays `lows` and `highs`, each in order, so that `low <= number < high` for those that do; values
@@ -43,9 +45,9 @@ def rough_bounds(values: Any) -> tuple[Any, Any]:
     return lows, highs
 
 
-def leading_bits(values: Any) -> Any:
+def leading_bits(values: Floats) -> Any:
     """Unsigned integers in the rough order of `values`: the leading bits of the keys that kernels sort by."""
-    bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+    bits: Any = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
     unsigned, width = bits.dtype.type, 8 * values.itemsize
     top = unsigned(1 << (width - 1))
     # Negative numbers have all bits turned, since their magnitude counts backwards.

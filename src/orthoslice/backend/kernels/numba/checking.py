@@ -6,10 +6,9 @@ The plain references are `check_points` (finite numbers), `unit_scale` (magnitud
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 
 # Points that are looked at to see whether a cloud is far from the origin.
@@ -17,7 +16,7 @@ _FEW = 32
 
 
 @compiled
-def _largest_word(words: Any) -> Any:
+def _largest_word(words: Words) -> np.unsignedinteger:
     """The largest magnitude, as bits; those of infinity and NaN are larger than all others."""
     flat = words.reshape(-1)
     magnitude = ~(words.dtype.type(1) << words.dtype.type(8 * words.itemsize - 1))
@@ -28,7 +27,7 @@ def _largest_word(words: Any) -> Any:
 
 
 @compiled
-def _is_near_origin(points: Any) -> Any:
+def _is_near_origin(points: Floats) -> bool:
     n, dim = points.shape
     step = -(-n // _FEW)
     for k in range(dim):
@@ -41,7 +40,7 @@ def _is_near_origin(points: Any) -> Any:
 
 
 @compiled
-def _are_units(rows: Any, rounding: Any) -> Any:
+def _are_units(rows: Floats, rounding: float) -> bool:
     for s in range(rows.shape[0]):
         square = np.float64(0.0)
         for k in range(rows.shape[1]):
@@ -53,7 +52,7 @@ def _are_units(rows: Any, rounding: Any) -> Any:
 
 
 @compiled
-def are_fit(x: Any, x_words: Any, y_words: Any, limits: Any, theta: Any, rounding: Any) -> Any:
+def are_fit(x: Floats, x_words: Words, y_words: Words, limits: Words, theta: Floats, rounding: float) -> bool:
     """Whether `x` and the cloud of `y_words` can be scored on the rows of `theta` as they are.
 
     Words are the bits of the points, as unsigned integers. `limits` are the bits of the least and the largest

@@ -7,16 +7,16 @@ a positive diagonal, so that both make the same rows up to rounding.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.random import third_key, threefry
 
 
 @compiled
-def _fill_normals(high: Any, low: Any, rows: Any) -> None:
+def _fill_normals(high: np.uint32, low: np.uint32, rows: Floats) -> None:
     """Standard normals `rows (rows, dim)` of one key, by Box-Muller: two words for two numbers."""
     third = third_key(high, low)
     for row in range(rows.shape[0]):
@@ -36,7 +36,7 @@ def _fill_normals(high: Any, low: Any, rows: Any) -> None:
 
 
 @summing
-def _dot(a: Any, b: Any) -> Any:
+def _dot(a: Floats, b: Floats) -> float:
     total = 0.0
     for k in range(a.size):
         total += a[k] * b[k]
@@ -44,7 +44,7 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 @compiled
-def _orthonormalise(rows: Any) -> None:
+def _orthonormalise(rows: Floats) -> None:
     """Gram-Schmidt on the rows in turn. Every row is cleaned twice: once leaves what cancellation rounded."""
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -59,7 +59,9 @@ def _orthonormalise(rows: Any) -> None:
 
 
 @compiled
-def _draw(high: Any, low: Any, step: Any, steps: Any, purpose: Any, first: Any, size: Any, theta: Any) -> None:
+def _draw(
+    high: Words, low: Words, step: int, steps: int, purpose: int, first: int, size: int, theta: Floats
+) -> None:
     """Blocks of `size` rows into `theta (slices, dim)`, whose last block may be cut short."""
     k0, k1 = high[0], low[0]
     if step >= 0:
@@ -75,7 +77,14 @@ def _draw(high: Any, low: Any, step: Any, steps: Any, purpose: Any, first: Any, 
 
 
 def draw_rows(
-    high: Any, low: Any, step: int | None, steps: int, purpose: int, first: int, size: int, theta: Any
+    high: Indices,
+    low: Indices,
+    step: int | None,
+    steps: int,
+    purpose: int,
+    first: int,
+    size: int,
+    theta: Floats,
 ) -> None:
     """Fill `theta (slices, dim)` with blocks of `size` orthonormal rows, from block `first` of the key on.
 

@@ -7,10 +7,9 @@ references are the implementations of that name in `orthoslice.backend.arrays.ha
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats
 from orthoslice.backend.kernels.numba._compile import compiled
 
 LANES = 16
@@ -18,7 +17,7 @@ LANES = 16
 
 
 @compiled
-def _first_three_stages(tile: Any, first: Any) -> None:
+def _first_three_stages(tile: Floats, first: Floats) -> None:
     """Combine rows that are 1 apart by the matrices in `first (2, dim)`, then rows that are 2 and 4 apart."""
     for row in range(0, first.shape[1], 8):
         p0, p1, p2, p3 = first[0, row], first[0, row + 1], first[0, row + 2], first[0, row + 3]
@@ -41,7 +40,7 @@ def _first_three_stages(tile: Any, first: Any) -> None:
 
 
 @compiled
-def _one_stage(tile: Any, half: int) -> None:
+def _one_stage(tile: Floats, half: int) -> None:
     """Combine entries that are `half` apart."""
     for start in range(0, tile.size, 2 * half):
         first, second = tile[start : start + half], tile[start + half : start + 2 * half]
@@ -51,7 +50,7 @@ def _one_stage(tile: Any, half: int) -> None:
 
 
 @compiled
-def _two_stages(tile: Any, half: int) -> None:
+def _two_stages(tile: Floats, half: int) -> None:
     """Combine entries that are `half`, then `2 * half` apart, in one pass over the tile."""
     for start in range(0, tile.size, 4 * half):
         first, second = tile[start : start + half], tile[start + half : start + 2 * half]
@@ -63,7 +62,7 @@ def _two_stages(tile: Any, half: int) -> None:
 
 
 @compiled
-def _combine_pairs(tile: Any, pairs: Any) -> None:
+def _combine_pairs(tile: Floats, pairs: Floats) -> None:
     """Multiply rows 2k and 2k + 1 of a tile by the matrix that is columns 2k and 2k + 1 of `pairs (2, dim)`."""
     if pairs.shape[1] == 1:
         for k in range(LANES):
@@ -77,7 +76,7 @@ def _combine_pairs(tile: Any, pairs: Any) -> None:
 
 
 @compiled
-def _factors(signs: Any, paired: bool) -> Any:
+def _factors(signs: Floats, paired: bool) -> Floats:
     """The factors D_1, ..., D_k as matrices of neighbouring rows, `(rounds, 2, dim)`."""
     rounds, dim = signs.shape
     pairs = np.zeros((rounds, 2, dim), dtype=signs.dtype)
@@ -92,7 +91,7 @@ def _factors(signs: Any, paired: bool) -> Any:
 
 
 @compiled
-def _first_stage(pairs: Any) -> Any:
+def _first_stage(pairs: Floats) -> Floats:
     """Matrices of neighbouring rows `(..., 2, dim)`, times the first stage of a transform and its scale."""
     dim = pairs.shape[-1]
     scale = pairs.dtype.type(dim**-0.5)
@@ -105,7 +104,7 @@ def _first_stage(pairs: Any) -> Any:
 
 
 @compiled
-def _transform(tile: Any, first: Any) -> None:
+def _transform(tile: Floats, first: Floats) -> None:
     """Multiply the columns of a tile by the orthonormal Hadamard matrix, whose first stage is `first (2, dim)`.
 
     Factors applied before the transform are folded into that stage, and so cost nothing: see
@@ -125,7 +124,7 @@ def _transform(tile: Any, first: Any) -> None:
 
 
 @compiled
-def _load(tile: Any, points: Any, first: int) -> None:
+def _load(tile: Floats, points: Floats, first: int) -> None:
     """Put points from `first` on into the columns of a tile, as many as there are; all else is 0."""
     count, dim = min(LANES, points.shape[0] - first), points.shape[1]
     if count < LANES:
@@ -137,7 +136,7 @@ def _load(tile: Any, points: Any, first: int) -> None:
 
 
 @compiled
-def walsh_hadamard_rows(rows: Any) -> None:
+def walsh_hadamard_rows(rows: Floats) -> None:
     """Multiply every row of `rows (n, dim)` by the orthonormal Hadamard matrix, in place.
 
     `dim` is a power of two.
@@ -161,7 +160,9 @@ def walsh_hadamard_rows(rows: Any) -> None:
 
 
 @compiled
-def hadamard_project(points: Any, signs: Any, paired: bool, first_row: int, n_rows: int, out: Any) -> None:
+def hadamard_project(
+    points: Floats, signs: Floats, paired: bool, first_row: int, n_rows: int, out: Floats
+) -> None:
     """Project points on some rows of a block H D_k ... H D_1.
 
     Parameters
@@ -202,7 +203,7 @@ def hadamard_project(points: Any, signs: Any, paired: bool, first_row: int, n_ro
 
 
 @compiled
-def hadamard_adjoint(slopes: Any, signs: Any, paired: bool, first_row: int, total: Any) -> None:
+def hadamard_adjoint(slopes: Floats, signs: Floats, paired: bool, first_row: int, total: Floats) -> None:
     """Carry slopes on some rows of a block back to the points: the transpose of :func:`hadamard_project`.
 
     Parameters
@@ -249,7 +250,7 @@ def hadamard_adjoint(slopes: Any, signs: Any, paired: bool, first_row: int, tota
                 total[first + lane, row] += tile[row * LANES + lane]
 
 
-def _few_rows(signs: Any, paired: bool, rows: slice, dim_user: int) -> Any:
+def _few_rows(signs: Floats, paired: bool, rows: slice, dim_user: int) -> Floats | None:
     """Some rows of a block as a matrix `(rows, dim_user)`, or None where there are too many for that to pay.
 
     The transform takes `rounds * log2(dim)` steps a coordinate, however few of the rows are wanted.
@@ -262,7 +263,7 @@ def _few_rows(signs: Any, paired: bool, rows: slice, dim_user: int) -> Any:
     return theta
 
 
-def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]], paired: bool) -> Any:
+def project_on_blocks(points: Floats, signs: Floats, parts: list[tuple[int, slice]], paired: bool) -> Floats:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`.
 
     A part is a block and a slice of its rows; `paired` is as in :func:`hadamard_project`.
@@ -282,8 +283,8 @@ def project_on_blocks(points: Any, signs: Any, parts: list[tuple[int, slice]], p
 
 
 def carry_back_from_blocks(
-    slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim_user: int, paired: bool
-) -> Any:
+    slopes: Floats, signs: Floats, parts: list[tuple[int, slice]], dim_user: int, paired: bool
+) -> Floats:
     """The transpose of :func:`project_on_blocks`: from `slopes (rows, n)` to `(n, dim_user)`."""
     slopes, signs = np.ascontiguousarray(slopes), np.ascontiguousarray(signs)
     total = np.zeros((slopes.shape[1], dim_user), dtype=slopes.dtype)

@@ -7,10 +7,11 @@ and `space_totals` in `orthoslice.applications.two_sample`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.pairs import full_power, full_square
@@ -26,7 +27,7 @@ _HALF = LANES // 2
 
 
 @compiled
-def _draw(k0: Any, k1: Any, first: Any, left: Any, quota: Any, words: Any) -> None:
+def _draw(k0: np.uint32, k1: np.uint32, first: np.uint32, left: Indices, quota: Indices, words: Words) -> None:
     """Selection sampling (Knuth, 3.4.2 S): a unit is taken with probability needed / left, in its stratum."""
     k2 = third_key(k0, k1)
     needed = np.zeros(LANES, dtype=np.uint64)
@@ -51,7 +52,7 @@ def _draw(k0: Any, k1: Any, first: Any, left: Any, quota: Any, words: Any) -> No
 
 
 @compiled
-def _walk(values: Any, at: Any, words: Any, share: Any, totals: Any) -> None:
+def _walk(values: Floats, at: Words, words: Words, share: Floats, totals: Floats) -> None:
     """Add the costs for p = 1: the area between both distribution functions, walked from left to right."""
     count = np.empty(LANES, dtype=np.int32)
     for s in range(at.shape[0]):
@@ -72,14 +73,14 @@ def _walk(values: Any, at: Any, words: Any, share: Any, totals: Any) -> None:
 
 
 @compiled
-def _unpack(words: Any, lane: Any, labels: Any) -> None:
+def _unpack(words: Words, lane: int, labels: Words) -> None:
     shift = np.uint64(lane)
     for unit in range(words.size):
         labels[unit] = np.uint8((words[unit] >> shift) & np.uint64(1))
 
 
 @compiled
-def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
+def _match(values: Floats, at: Words, words: Words, lanes: int, p: float, totals: Floats) -> None:
     """Add the costs for any p: points of both sides are dealt to rows of their own, which are in order then."""
     n_all = at.shape[1]
     # Words in the order of the direction: gathered once for all labellings, then read from left to right.
@@ -102,7 +103,7 @@ def _match(values: Any, at: Any, words: Any, lanes: Any, p: Any, totals: Any) ->
 
 
 @compiled
-def _walk_kept(values: Any, at: Any, words: Any, n: Any, steps: Any, totals: Any) -> None:
+def _walk_kept(values: Floats, at: Words, words: Words, n: int, steps: Floats, totals: Floats) -> None:
     """As `_walk`, where labels say what is kept: every kept point steps up its side's distribution function."""
     lead = np.empty(LANES)
     for s in range(at.shape[0]):
@@ -122,7 +123,7 @@ def _walk_kept(values: Any, at: Any, words: Any, n: Any, steps: Any, totals: Any
 
 
 @compiled
-def _match_kept(values: Any, at: Any, words: Any, lanes: Any, n: Any, p: Any, totals: Any) -> None:
+def _match_kept(values: Floats, at: Words, words: Words, lanes: int, n: int, p: float, totals: Floats) -> None:
     """As `_match`, where labels say what is kept."""
     n_all = at.shape[1]
     labels = np.empty(words.size, dtype=np.uint8)
@@ -142,7 +143,7 @@ def _match_kept(values: Any, at: Any, words: Any, lanes: Any, n: Any, p: Any, to
 
 
 @compiled
-def space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
+def space_cost(points: Floats, a: Indices, b: Indices, p: float) -> float:
     """What the coupling of points `a` with points `b`, by rank, costs in full space."""
     n, m = a.size, b.size
     total = 0.0
@@ -164,7 +165,9 @@ def space_cost(points: Any, a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, p: Any, totals: Any) -> None:
+def _match_in_space(
+    points: Floats, order: Words, unit: Indices, words: Words, lanes: int, p: float, totals: Floats
+) -> None:
     n_all = order.shape[1]
     line = np.empty(n_all, dtype=np.uint64)
     a, b = np.empty(n_all + 1, dtype=np.uint32), np.empty(n_all + 1, dtype=np.uint32)
@@ -183,7 +186,7 @@ def _match_in_space(points: Any, order: Any, unit: Any, words: Any, lanes: Any, 
 
 
 @compiled
-def _sort_rows(bits: Any, unit: Any, at: Any, bounds: Any) -> None:
+def _sort_rows(bits: Words, unit: Indices, at: Words, bounds: Indices | None) -> None:
     n = bits.shape[1]
     starts = counters(bits)
     keys, spare = np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
@@ -195,7 +198,7 @@ def _sort_rows(bits: Any, unit: Any, at: Any, bounds: Any) -> None:
             at[s, k] = unit[found[k]]
 
 
-def sort_in_place(projections: Any, unit: Any) -> Any:
+def sort_in_place(projections: Floats, unit: Indices) -> Words:
     """Sort the rows of `projections (slices, points)` in place; returns the units that they are of, of uint32.
 
     Equal numbers keep their order. The plain reference is that of the operation
@@ -213,7 +216,7 @@ def sort_in_place(projections: Any, unit: Any) -> Any:
     return at
 
 
-def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
+def draw_words(high: int, low: int, first: int, left: Indices, quota: Indices) -> Words:
     """Labels of LANES labellings, `(units,)` of uint64: bit b belongs to labelling `first + b`.
 
     Parameters
@@ -239,7 +242,7 @@ def draw_words(high: int, low: int, first: int, left: Any, quota: Any) -> Any:
     return words
 
 
-def add_line_totals(values: Any, at: Any, words: Any, sizes: Any, p: float) -> Any:
+def add_line_totals(values: Floats, at: Words, words: Words, sizes: Indices, p: float) -> Floats:
     """Summed costs on the lines of all directions, `(lanes,)`, one for each of `sizes (lanes,)`.
 
     Parameters
@@ -273,10 +276,10 @@ def add_line_totals(values: Any, at: Any, words: Any, sizes: Any, p: float) -> A
     share[:lanes] = sizes / n_all
     _walk(values, at, words, share, totals)
     # F_x - F_y = (count - passed * share) * (1 / n + 1 / m).
-    return totals[:lanes] * (1 / sizes + 1 / (n_all - sizes))
+    return cast(Floats, totals[:lanes] * (1 / sizes + 1 / (n_all - sizes)))
 
 
-def add_space_totals(points: Any, order: Any, unit: Any, words: Any, lanes: int, p: float) -> Any:
+def add_space_totals(points: Floats, order: Words, unit: Indices, words: Words, lanes: int, p: float) -> Floats:
     """Summed costs in full space of the couplings that all directions induce, `(lanes,)`.
 
     Parameters
@@ -302,7 +305,7 @@ def add_space_totals(points: Any, order: Any, unit: Any, words: Any, lanes: int,
     return totals[:lanes]
 
 
-def add_kept_totals(values: Any, at: Any, words: Any, sizes: Any, n: int, p: float) -> Any:
+def add_kept_totals(values: Floats, at: Words, words: Words, sizes: Indices, n: int, p: float) -> Floats:
     """Summed costs on the lines of all directions, `(lanes,)`, of the points that each labelling keeps.
 
     Parameters

@@ -6,10 +6,9 @@ threads may work on different ones at once, and the answer does not depend on wh
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Flags, Floats, Indices
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.pairs import full_power, full_square
 
@@ -20,7 +19,7 @@ def _is_before(key: float, place: int, other: float, other_place: int) -> bool:
 
 
 @compiled
-def _select(keys: Any, order: Any, first: int, stop: int, middle: int) -> None:
+def _select(keys: Floats, order: Indices, first: int, stop: int, middle: int) -> None:
     """Put the least `middle - first` of the places `order[first:stop]` in front; equal keys go by place."""
     while stop - first > 1:
         a, b, c = order[first], order[(first + stop) // 2], order[stop - 1]
@@ -49,7 +48,7 @@ def _select(keys: Any, order: Any, first: int, stop: int, middle: int) -> None:
 
 
 @compiled
-def halve_places(keys: Any, order: Any) -> None:
+def halve_places(keys: Floats, order: Indices) -> None:
     """Put `order (n,)` of all places in the order of the groups that halving by `keys (levels, n)` makes.
 
     Examples
@@ -87,7 +86,7 @@ def group_start(n: int, level: int, group: int) -> int:
 
 
 @compiled
-def merge_cycles(x: Any, y: Any, p: float, partner: Any, cost: Any, other: Any) -> None:
+def merge_cycles(x: Floats, y: Floats, p: float, partner: Indices, cost: Floats, other: Indices) -> None:
     """Make the matching `partner (n,)` cheaper wherever `other (n,)` is, in place, with its costs `(n,)`.
 
     The two matchings together form cycles, from point i of x to `other[i]` and on to the point of x that
@@ -122,7 +121,7 @@ def merge_cycles(x: Any, y: Any, p: float, partner: Any, cost: Any, other: Any) 
 
 
 @compiled
-def _bid(costs: Any, size: int, i: int, column: Any, row: Any, v: Any) -> int:
+def _bid(costs: Floats, size: int, i: int, column: Indices, row: Indices, v: Floats) -> int:
     """Give row `i` the column j of least `costs[i, j] - v[j]`; `v[j]` falls until the second best is as good.
 
     Returns the row that loses column j, or -1. If j is taken and the second best is as good, nothing changes.
@@ -147,7 +146,15 @@ def _bid(costs: Any, size: int, i: int, column: Any, row: Any, v: Any) -> int:
 
 @compiled
 def _assign(
-    costs: Any, size: int, column: Any, row: Any, u: Any, v: Any, path: Any, came: Any, done: Any
+    costs: Floats,
+    size: int,
+    column: Indices,
+    row: Indices,
+    u: Floats,
+    v: Floats,
+    path: Floats,
+    came: Indices,
+    done: Flags,
 ) -> None:
     """Match the first `size` rows and columns of `costs` as cheaply as can be: `column` of every row.
 
@@ -206,7 +213,9 @@ def _assign(
 
 
 @compiled
-def rematch_groups(x: Any, y: Any, p: float, order: Any, starts: Any, partner: Any, cost: Any) -> None:
+def rematch_groups(
+    x: Floats, y: Floats, p: float, order: Indices, starts: Indices, partner: Indices, cost: Floats
+) -> None:
     """Match the points of every group `order[starts[g]:starts[g + 1]]` with their partners as well as can be.
 
     `partner (n,)` and its costs `(n,)` are changed in place, where that is cheaper.
@@ -247,7 +256,7 @@ def rematch_groups(x: Any, y: Any, p: float, order: Any, starts: Any, partner: A
 
 
 @compiled
-def _transport(costs: Any, supply: Any, demand: Any, flow: Any) -> None:
+def _transport(costs: Floats, supply: Indices, demand: Indices, flow: Indices) -> None:
     """Move whole masses `supply (rows,)` to `demand (columns,)` as cheaply as can be; both are used up.
 
     As :func:`_assign`, where a column may hold mass of several rows, and a path may lead on to each of them.
@@ -309,7 +318,15 @@ def _transport(costs: Any, supply: Any, demand: Any, flow: Any) -> None:
 
 @compiled
 def recouple_groups(
-    x: Any, y: Any, p: float, order: Any, starts: Any, ix: Any, iy: Any, mass: Any, out: Any
+    x: Floats,
+    y: Floats,
+    p: float,
+    order: Indices,
+    starts: Indices,
+    ix: Indices,
+    iy: Indices,
+    mass: Indices,
+    out: Indices,
 ) -> None:
     """Move the mass of every group of pairs `order[starts[g]:starts[g + 1]]` as cheaply as can be.
 

@@ -6,10 +6,9 @@ float64, before anything is squared: points close to each other lose no digits, 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, HostArray, Indices
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 
 # Points and slices of a matching that are worked on at a time: they stay in a core's nearest cache. In fewer
@@ -19,7 +18,7 @@ _FEWEST_TILED = 32
 
 
 @summing
-def full_square(x: Any, y: Any, i: int, j: int) -> float:
+def full_square(x: Floats, y: Floats, i: int, j: int) -> float:
     """|x[i] - y[j]|^2."""
     total = 0.0
     for k in range(x.shape[1]):
@@ -43,14 +42,16 @@ def full_power(square: float, p: float) -> float:
 
 
 @compiled
-def _mass(mass: Any, slice_: int, pair: int) -> float:
+def _mass(mass: Floats, slice_: int, pair: int) -> float:
     if mass.ndim == 1:
         return float(mass[pair])
     return float(mass[slice_, pair])
 
 
 @compiled
-def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores: Any) -> None:
+def pair_costs(
+    x: Floats, y: Floats, ix: Indices, iy: Indices, mass: Floats, p: float, out_scores: Floats
+) -> None:
     """Scores of couplings: `sum_k mass[k] |x[ix[k]] - y[iy[k]]|^p` for every slice, summed in float64.
 
     Parameters
@@ -82,7 +83,9 @@ def pair_costs(x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores
 
 
 @compiled
-def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_scores: Any) -> None:
+def match_costs(
+    x: Floats, y: Floats, ix: Indices, iy: Indices, mass: float, p: float, out_scores: Floats
+) -> None:
     """As :func:`pair_costs` where every point is in one pair of each slice, and all pairs carry the same mass.
 
     Points of x are taken in the order in which they lie in memory, a few at a time for several slices: these
@@ -111,7 +114,15 @@ def match_costs(x: Any, y: Any, ix: Any, iy: Any, mass: float, p: float, out_sco
 
 @compiled
 def pair_gradients(
-    x: Any, y: Any, ix: Any, iy: Any, mass: Any, p: float, out_scores: Any, gx: Any, gy: Any
+    x: Floats,
+    y: Floats,
+    ix: Indices,
+    iy: Indices,
+    mass: Floats,
+    p: float,
+    out_scores: Floats,
+    gx: Floats,
+    gy: Floats,
 ) -> None:
     """As :func:`pair_costs`; also adds the gradients of the summed scores to `gx (n, dim)` and `gy (m, dim)`.
 
@@ -151,8 +162,15 @@ def pair_gradients(
 
 
 def price_pairs(
-    x: Any, y: Any, ix: Any, iy: Any, mass: Any, *, p: float, wanted: tuple[bool, ...]
-) -> tuple[Any, tuple[Any, ...]]:
+    x: HostArray,
+    y: HostArray,
+    ix: HostArray,
+    iy: HostArray,
+    mass: Floats,
+    *,
+    p: float,
+    wanted: tuple[bool, ...],
+) -> tuple[Floats, tuple[Floats, ...]]:
     """Scores `(slices,)` of couplings, and the gradients of their sum by x and by y as far as wanted.
 
     As :func:`pair_costs` and :func:`pair_gradients`, of arrays in any layout. A single mass stands for all

@@ -14,10 +14,10 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
@@ -38,7 +38,7 @@ _kept = threading.local()
 
 
 @compiled
-def _order_roughly(bits: Any, ordered: Any, starts: Any, shift: Any) -> None:
+def _order_roughly(bits: Words, ordered: Words, starts: Words, shift: np.unsignedinteger) -> None:
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     starts[:, :] = 0
     for k in range(bits.size):
@@ -52,7 +52,7 @@ def _order_roughly(bits: Any, ordered: Any, starts: Any, shift: Any) -> None:
 
 
 @compiled
-def _sort_near(keys: Any, spare: Any, starts: Any, low: Any, width: Any) -> None:
+def _sort_near(keys: Words, spare: Words, starts: Words, low: np.unsignedinteger, width: int) -> None:
     """Sort keys that are less than `4**width` above `low`, in two passes."""
     unsigned = keys.dtype.type
     w, mask = unsigned(width), (unsigned(1) << unsigned(width)) - unsigned(1)
@@ -75,7 +75,7 @@ def _sort_near(keys: Any, spare: Any, starts: Any, low: Any, width: Any) -> None
 
 
 @compiled
-def _sort_part(bits: Any, keys: Any, spare: Any, bounds: Any) -> None:
+def _sort_part(bits: Words, keys: Words, spare: Words, bounds: Indices | None) -> None:
     """Sort numbers, given as bits, into `keys`; those that are close to each other in fewer passes.
 
     `bounds` come from :func:`piece_bounds`.
@@ -97,7 +97,9 @@ def _sort_part(bits: Any, keys: Any, spare: Any, bounds: Any) -> None:
 
 
 @compiled
-def _cost_masses(a: Any, b: Any, left_a: Any, left_b: Any, unit_a: Any, unit_b: Any, mass: Any, p: Any) -> Any:
+def _cost_masses(
+    a: Floats, b: Floats, left_a: int, left_b: int, unit_a: int, unit_b: int, mass: int, p: float
+) -> tuple[float, int, int, int, int, int]:
     """What it costs to move sorted numbers onto others until one row, or `mass`, is used up.
 
     A number of `a` weighs `unit_a`, of which the first has `left_a` left. Returns the cost, how many numbers
@@ -118,7 +120,9 @@ def _cost_masses(a: Any, b: Any, left_a: Any, left_b: Any, unit_a: Any, unit_b: 
 
 
 @compiled
-def _count_roughly(bits: Any, counts: Any, is_close: Any, close: Any, shift: Any) -> int:
+def _count_roughly(
+    bits: Words, counts: Indices, is_close: Indices, close: Words, shift: np.unsignedinteger
+) -> int:
     """Count numbers by their leading bits, and collect those whose bits are marked; returns how many."""
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     n_close = 0
@@ -130,7 +134,7 @@ def _count_roughly(bits: Any, counts: Any, is_close: Any, close: Any, shift: Any
     return n_close
 
 
-def count_marks(parts: Iterable[Any], marks: Any) -> Any:
+def count_marks(parts: Iterable[Floats], marks: Floats) -> Indices:
     """How many numbers of a row, which comes in parts, are below and up to each of `marks (k,)`: `(2, k)`.
 
     Examples
@@ -152,7 +156,7 @@ def count_marks(parts: Iterable[Any], marks: Any) -> Any:
     return np.stack([far + np.searchsorted(close, marks), far + np.searchsorted(close, marks, "right")])
 
 
-def order_in_place(rows: Any) -> None:
+def order_in_place(rows: Floats) -> None:
     """Put every row of `rows (slices, n)` in rough order.
 
     Examples
@@ -169,7 +173,7 @@ def order_in_place(rows: Any) -> None:
         _order_roughly(row.view(ordered.dtype), ordered, starts, shift)
 
 
-def _spare_row(n_bytes: int) -> Any:
+def _spare_row(n_bytes: int) -> Words:
     """Memory to work in until the next call of this thread."""
     if n_bytes > _KEPT_BYTES:
         return np.empty(n_bytes, dtype=np.uint8)
@@ -179,13 +183,13 @@ def _spare_row(n_bytes: int) -> Any:
     return row[:n_bytes]
 
 
-def _cuts(pieces: list[Any]) -> Any:
+def _cuts(pieces: list[Floats]) -> Floats:
     """Where to cut the pieces into parts of about _PART numbers: at numbers whose lower bits are 0."""
     drawn = np.sort(np.concatenate([piece[::_DRAWN] for piece in pieces]))
     return rough_bounds(np.ascontiguousarray(drawn[_PART // _DRAWN :: _PART // _DRAWN]))[0]
 
 
-def _repeated(value: float, count: int, dtype: Any) -> Iterator[Any]:
+def _repeated(value: float, count: int, dtype: np.dtype[np.floating]) -> Iterator[Floats]:
     block = np.full(min(count, _PART), value, dtype=dtype)
     for first in range(0, count, _PART):
         yield block[: count - first]
@@ -203,7 +207,7 @@ class _Ordered:
         self.bounds = list(itertools.pairwise(zip(*places, strict=True)))
         self.longest = max((sum(stop) - sum(first) for first, stop in self.bounds), default=0)
 
-    def parts(self, bits: Any, spare: Any) -> Iterator[Any]:
+    def parts(self, bits: Words, spare: Words) -> Iterator[Floats]:
         """Parts in order, each of them valid until the next; `bits` and `spare` are shared by both sides."""
         keys, bounds = np.empty(self.longest, dtype=bits.dtype), piece_bounds(self.longest, bits.itemsize)
         (low, n_low), (high, n_high) = self.side.ends
@@ -245,7 +249,7 @@ def price_pieces(x: RowInPieces, y: RowInPieces, mass: int, p: float) -> float:
     return total
 
 
-def score_long_rows(px: Any, py: Any, p: float) -> Any:
+def score_long_rows(px: Floats, py: Floats, p: float) -> Floats:
     """Costs on the line of `px (slices, n)` against `py (slices, m)`, float64 `(slices,)`; changes their order.
 
     Examples
@@ -263,7 +267,7 @@ def score_long_rows(px: Any, py: Any, p: float) -> Any:
     return scores
 
 
-def _cut(row: Any) -> list[Any]:
+def _cut(row: Floats) -> list[Floats]:
     """A row in pieces, each of them put in rough order."""
     pieces = np.split(row, range(_PIECE, row.size, _PIECE))
     for piece in pieces:

@@ -5,10 +5,9 @@ The plain reference is that of `steady_product` in `orthoslice.directions.base`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats
 from orthoslice.backend.kernels.numba._compile import compiled
 
 # Points at a time: they stay in a core's first cache for all coordinates and directions.
@@ -16,7 +15,7 @@ _POINTS = 1 << 8
 
 
 @compiled
-def _project(theta: Any, points: Any, rows: Any) -> None:
+def _project(theta: Floats, points: Floats, rows: Floats) -> None:
     for first in range(0, points.shape[0], _POINTS):
         few = points[first : first + _POINTS]
         for s in range(theta.shape[0]):
@@ -31,7 +30,7 @@ def _project(theta: Any, points: Any, rows: Any) -> None:
                     row[k] += factor * column[k]
 
 
-def project_points(theta: Any, points: Any) -> Any:
+def project_points(theta: Floats, points: Floats) -> Floats:
     """Projections `(slices, n)` of `points (n, dim)` on `theta (slices, dim)`.
 
     Examples

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 
 # Typed constants: to numba every literal number is a type, and `_mix` would be compiled for each.
@@ -14,14 +13,16 @@ _TURN_17, _TURN_29, _TURN_16, _TURN_24 = np.uint32(17), np.uint32(29), np.uint32
 
 
 @compiled
-def _mix(x0: Any, x1: Any, turn: Any) -> Any:
+def _mix(x0: np.uint32, x1: np.uint32, turn: np.uint32) -> tuple[np.uint32, np.uint32]:
     x0 = np.uint32(x0 + x1)
     turned = np.uint32((x1 << turn) | (x1 >> np.uint32(np.uint32(32) - turn)))
     return x0, np.uint32(turned ^ x0)
 
 
 @compiled
-def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
+def threefry(
+    k0: np.uint32, k1: np.uint32, k2: np.uint32, x0: np.uint32, x1: np.uint32
+) -> tuple[np.uint32, np.uint32]:
     """Threefry-2x32 of 20 rounds; every step is cast, since sums of 32-bit words would grow to 64 bits.
 
     Written out: with a loop over rounds, loops around it would not be vector code.
@@ -55,13 +56,13 @@ def threefry(k0: Any, k1: Any, k2: Any, x0: Any, x1: Any) -> Any:
 
 
 @compiled
-def third_key(k0: Any, k1: Any) -> Any:
+def third_key(k0: np.uint32, k1: np.uint32) -> np.uint32:
     """The third word of a key: `k0 ^ k1 ^ 0x1BD11BDA`."""
     return np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
 
 
 @compiled
-def _fill(high: Any, low: Any, first: Any, second: Any) -> None:
+def _fill(high: Words, low: Words, first: Words, second: Words) -> None:
     """Two words of every (row, column) under every key; arrays of uint32."""
     for key in range(first.shape[0]):
         k0, k1 = high[key], low[key]
@@ -72,7 +73,7 @@ def _fill(high: Any, low: Any, first: Any, second: Any) -> None:
                 first[key, row, column], second[key, row, column] = found
 
 
-def threefry_words(high: Any, low: Any, rows: int, columns: int) -> tuple[Any, Any]:
+def threefry_words(high: Indices, low: Indices, rows: int, columns: int) -> tuple[Indices, Indices]:
     """Two random words for each key `(keys,)`, row and column, as int32 arrays `(keys, rows, columns)`."""
     shape = (len(high), rows, columns)
     first, second = np.empty(shape, dtype=np.uint32), np.empty(shape, dtype=np.uint32)

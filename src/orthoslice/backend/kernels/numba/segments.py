@@ -7,10 +7,10 @@ The plain references are those of `sort_segments`, `segment_costs` and `segment_
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels import LONGEST_SIMD
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.labels import space_cost
@@ -20,7 +20,7 @@ from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
 
 
 @compiled
-def _sort_rows(rows: Any, bits: Any, bounds: Any) -> None:
+def _sort_rows(rows: Floats, bits: Words, bounds: Indices | None) -> None:
     """Sort every row of `rows (slices, n)` in place; `bits` are the same rows as unsigned integers, copied."""
     starts = counters(bits)
     keys, spare = np.empty(bits.shape[1], dtype=bits.dtype), np.empty(bits.shape[1], dtype=bits.dtype)
@@ -29,7 +29,7 @@ def _sort_rows(rows: Any, bits: Any, bounds: Any) -> None:
 
 
 @compiled
-def _add_costs(rows: Any, starts: Any, p: Any, totals: Any) -> None:
+def _add_costs(rows: Floats, starts: Indices, p: float, totals: Floats) -> None:
     clouds = starts.size - 1
     for s in range(rows.shape[0]):
         pair = 0
@@ -41,7 +41,7 @@ def _add_costs(rows: Any, starts: Any, p: Any, totals: Any) -> None:
 
 
 @summing
-def _squares(a: Any, b: Any) -> float:
+def _squares(a: Floats, b: Floats) -> float:
     total = 0.0
     for k in range(a.size):
         total += (a[k] - b[k]) * (a[k] - b[k])
@@ -49,7 +49,7 @@ def _squares(a: Any, b: Any) -> float:
 
 
 @compiled
-def _add_space_costs(points: Any, order: Any, starts: Any, p: Any, totals: Any) -> None:
+def _add_space_costs(points: Floats, order: Indices, starts: Indices, p: float, totals: Floats) -> None:
     clouds, dim = starts.size - 1, points.shape[1]
     # Points in the order of a direction: each is fetched once for all pairs, and clouds are contiguous.
     ordered = np.empty_like(points)
@@ -71,7 +71,7 @@ def _add_space_costs(points: Any, order: Any, starts: Any, p: Any, totals: Any) 
                 pair += 1
 
 
-def sort_in_segments(rows: Any, starts: Any) -> None:
+def sort_in_segments(rows: Floats, starts: Indices) -> None:
     """Sort each segment of every row in place.
 
     Parameters
@@ -96,7 +96,7 @@ def sort_in_segments(rows: Any, starts: Any) -> None:
             _sort_rows(segment, as_bits(segment.copy()), piece_bounds(stop - first, rows.itemsize))
 
 
-def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:
+def add_segment_costs(rows: Floats, starts: Indices, p: float) -> Floats:
     """Costs on the line of all pairs of clouds, summed over slices: `(clouds (clouds - 1) / 2,)` of float64.
 
     Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ... The segments must be sorted.
@@ -112,7 +112,7 @@ def add_segment_costs(rows: Any, starts: Any, p: float) -> Any:
     return totals
 
 
-def add_segment_space_costs(points: Any, order: Any, starts: Any, p: float) -> Any:
+def add_segment_space_costs(points: Floats, order: Indices, starts: Indices, p: float) -> Floats:
     """As :func:`add_segment_costs`, in full space.
 
     Parameters

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels import LONGEST_SIMD
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.sorting import LANES, counters, sort_columns
@@ -20,7 +21,7 @@ _FEWEST_LANES = 32
 
 
 @compiled
-def line_cost(a: Any, b: Any, p: Any) -> Any:
+def line_cost(a: float, b: float, p: float) -> float:
     difference = np.float64(a - b)
     if p == 2.0:
         return difference * difference
@@ -30,7 +31,7 @@ def line_cost(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def line_slope(a: Any, b: Any, p: Any) -> Any:
+def line_slope(a: float, b: float, p: float) -> Any:
     difference = np.float64(a - b)
     if p == 2.0:
         return 2.0 * difference
@@ -39,7 +40,7 @@ def line_slope(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _add_costs(row_a: Any, row_b: Any, mass: Any, p: Any, scores: Any) -> None:
+def _add_costs(row_a: Floats, row_b: Floats, mass: float, p: float, scores: Floats) -> None:
     if p == 2.0:
         for k in range(row_a.size):
             difference = np.float64(row_a[k] - row_b[k])
@@ -50,7 +51,7 @@ def _add_costs(row_a: Any, row_b: Any, mass: Any, p: Any, scores: Any) -> None:
 
 
 @compiled
-def _score_columns(a: Any, b: Any, p: Any, scores: Any) -> None:
+def _score_columns(a: Floats, b: Floats, p: float, scores: Floats) -> None:
     """Costs of the columns of `a (n, LANES)` against those of `b (m, LANES)`; sorts both."""
     sort_columns(a, a)
     sort_columns(b, b)
@@ -72,14 +73,14 @@ def _score_columns(a: Any, b: Any, p: Any, scores: Any) -> None:
 
 
 @compiled
-def _cost_rows(a: Any, b: Any, p: Any, scores: Any) -> None:
+def _cost_rows(a: Floats, b: Floats, p: float, scores: Floats) -> None:
     """Costs of the sorted rows of `a (slices, n)` against those of `b (slices, m)`."""
     for s in range(a.shape[0]):
         scores[s] = cost_row(a[s], b[s], p)
 
 
 @summing
-def cost_ranks(a: Any, b: Any, p: Any) -> Any:
+def cost_ranks(a: Floats, b: Floats, p: float) -> float:
     """The summed costs of points that are matched rank by rank."""
     total = 0.0
     # Written out: with the choice inside, the loop would not be vector code.
@@ -94,7 +95,7 @@ def cost_ranks(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def cost_row(a: Any, b: Any, p: Any) -> Any:
+def cost_row(a: Floats, b: Floats, p: float) -> float:
     """What it costs to move the sorted points `a (n,)` onto `b (m,)`, by integer ranks where n and m differ."""
     n, m = a.size, b.size
     if n == m:
@@ -114,7 +115,7 @@ def cost_row(a: Any, b: Any, p: Any) -> Any:
 
 
 @compiled
-def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, bounds: Any) -> None:
+def _score_rows(a: Words, b: Words, p: float, scores: Floats, floats: Floats, bounds: Indices | None) -> None:
     """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, given as bits."""
     n, m = a.shape[1], b.shape[1]
     starts_a, starts_b = counters(a), counters(b)
@@ -128,7 +129,14 @@ def _score_rows(a: Any, b: Any, p: Any, scores: Any, floats: Any, bounds: Any) -
 
 @compiled
 def _slope_rows(
-    a: Any, b: Any, p: Any, factor: Any, scores: Any, slopes_a: Any, slopes_b: Any, bounds: Any
+    a: Words,
+    b: Words,
+    p: float,
+    factor: float,
+    scores: Floats,
+    slopes_a: Floats,
+    slopes_b: Floats,
+    bounds: Indices | None,
 ) -> None:
     """As `_score_rows`, and the derivatives of `factor * score` by every projection."""
     n, m = a.shape[1], b.shape[1]
@@ -162,7 +170,7 @@ def _slope_rows(
 
 
 @compiled
-def _order_rows(a: Any, index: Any, bounds: Any) -> None:
+def _order_rows(a: Words, index: Indices, bounds: Indices | None) -> None:
     n = a.shape[1]
     starts = counters(a)
     keys, spare = np.empty(n, dtype=a.dtype), np.empty(n, dtype=a.dtype)
@@ -173,12 +181,12 @@ def _order_rows(a: Any, index: Any, bounds: Any) -> None:
             index[s, k] = found[k]
 
 
-def as_bits(a: Any) -> Any:
+def as_bits(a: Floats) -> Words:
     """Rows as unsigned integers of the same width."""
     return np.ascontiguousarray(a).view(np.uint32 if a.itemsize == 4 else np.uint64)
 
 
-def score_projections(px: Any, py: Any, p: float) -> Any:
+def score_projections(px: Floats, py: Floats, p: float) -> Floats:
     """Costs on the line of `px (slices, n)` against `py (slices, m)`, float64 `(slices,)`; may sort them.
 
     Examples
@@ -198,7 +206,7 @@ def score_projections(px: Any, py: Any, p: float) -> Any:
     return scores
 
 
-def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
+def score_points(x: Floats, y: Floats, theta: Floats, p: float) -> Floats:
     """As :func:`score_projections`, of middling clouds `x (n, dim)`, `y (m, dim)` on `theta (slices, dim)`.
 
     Projections are made as columns, LANES at a time, and never leave the cache. The last `slices % LANES` are
@@ -217,7 +225,7 @@ def score_points(x: Any, y: Any, theta: Any, p: float) -> Any:
     return scores[:slices]
 
 
-def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, Any, Any]:
+def slope_projections(px: Floats, py: Floats, p: float, factor: float) -> tuple[Any, Any, Any]:
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
@@ -227,7 +235,7 @@ def slope_projections(px: Any, py: Any, p: float, factor: float) -> tuple[Any, A
     return scores, *slopes
 
 
-def order_projections(projections: Any) -> Any:
+def order_projections(projections: Floats) -> Indices:
     """The stable order of every row of `projections (slices, n)`, as int64.
 
     Examples

@@ -7,10 +7,9 @@ radix, 8 to 11 bits at a time, on integer keys in the order of the numbers. The 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 
 WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
@@ -28,7 +27,7 @@ LANES = 64
 
 
 @compiled
-def sort_columns(buffer: Any, same: Any) -> None:
+def sort_columns(buffer: Floats, same: Floats) -> None:
     """Sort every column of `buffer (n, LANES)` in place: Batcher's merge exchange (Knuth, 5.2.2 M).
 
     `same` is the same buffer again. Two names let the compiler check once that rows do not overlap.
@@ -62,7 +61,7 @@ def sort_columns(buffer: Any, same: Any) -> None:
 
 
 @compiled
-def counters(rows: Any) -> Any:
+def counters(rows: Words) -> Words:
     """Room to count the digits of keys in `rows (slices, n)` of unsigned integers: `(digits, buckets)`.
 
     Clearing and adding up 2048 buckets a digit only pays on rows that are not much shorter than that.
@@ -76,14 +75,14 @@ def counters(rows: Any) -> Any:
 
 
 @compiled
-def _digit_bits(starts: Any) -> Any:
+def _digit_bits(starts: Words) -> int:
     if starts.shape[1] == 1 << SPLIT_BITS:
         return SPLIT_BITS
     return WIDE_BITS if starts.shape[1] == 1 << WIDE_BITS else NARROW_BITS
 
 
 @compiled
-def as_key(word: Any, top: Any) -> Any:
+def as_key(word: np.unsignedinteger, top: np.unsignedinteger) -> np.unsignedinteger:
     """A key in the order of the floating-point number whose bits are given; `top` is the sign bit alone."""
     # Negative numbers: all bits turned, since their magnitude counts backwards. Others: the sign bit.
     # Minus zero counts as zero, as it does to a comparison.
@@ -91,7 +90,7 @@ def as_key(word: Any, top: Any) -> Any:
 
 
 @compiled
-def encode(bits: Any, keys: Any, starts: Any) -> None:
+def encode(bits: Words, keys: Words, starts: Words) -> None:
     """Unsigned keys in the order of the floating-point numbers whose bits are given.
 
     Also counts where the keys of each digit begin, in the same reading; `starts` come from :func:`counters`.
@@ -122,7 +121,7 @@ def encode(bits: Any, keys: Any, starts: Any) -> None:
 
 
 @compiled
-def add_up(starts: Any) -> None:
+def add_up(starts: Words) -> None:
     """Turn the counts of every digit, `(digits, buckets)`, into the places where its keys begin."""
     for d in range(starts.shape[0]):
         total = starts.dtype.type(0)
@@ -133,7 +132,7 @@ def add_up(starts: Any) -> None:
 
 
 @compiled
-def decode(keys: Any) -> None:
+def decode(keys: Words) -> None:
     """Undo :func:`encode` in place."""
     top = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
     for k in range(keys.size):
@@ -141,7 +140,7 @@ def decode(keys: Any) -> None:
 
 
 @compiled
-def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
+def sort_keys(keys: Words, spare: Words, starts: Words) -> Words:
     """Sort encoded keys by radix; returns whichever of the two arrays holds them in the end."""
     mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
     for d in range(starts.shape[0]):
@@ -156,7 +155,9 @@ def sort_keys(keys: Any, spare: Any, starts: Any) -> Any:
 
 
 @compiled
-def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any) -> Any:
+def sort_indexed(
+    keys: Words, spare: Words, index: Words, spare_index: Words, starts: Words
+) -> tuple[Words, Words]:
     """Sort encoded keys and carry their indices along; returns the arrays that hold both in the end."""
     mask, w = keys.dtype.type(starts.shape[1] - 1), _digit_bits(starts)
     for d in range(starts.shape[0]):
@@ -174,7 +175,7 @@ def sort_indexed(keys: Any, spare: Any, index: Any, spare_index: Any, starts: An
 
 
 @compiled
-def sort_packed(packed: Any, spare: Any, starts: Any) -> Any:
+def sort_packed(packed: Words, spare: Words, starts: Words) -> Words:
     """Sort words of 64 bits by as many leading digits as were counted; returns the array that holds them."""
     mask, w, digits = np.uint64(starts.shape[1] - 1), _digit_bits(starts), starts.shape[0]
     for d in range(digits):

@@ -10,10 +10,9 @@ the code for long rows: that code is compiled only when a long row comes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sorting import (
     SHORTEST_SPLIT,
@@ -31,7 +30,7 @@ from orthoslice.backend.kernels.numba.sorting import (
 _INSERTED = 32
 
 
-def piece_bounds(longest: int, width: int) -> Any:
+def piece_bounds(longest: int, width: int) -> Indices | None:
     """Room for where the pieces of rows of keys of `width` bytes begin; None if the longest is not split."""
     if longest < SHORTEST_SPLIT:
         return None
@@ -39,7 +38,7 @@ def piece_bounds(longest: int, width: int) -> Any:
 
 
 @compiled
-def _find_pieces(bits: Any, shift: Any, bounds: Any) -> None:
+def _find_pieces(bits: Words, shift: np.unsignedinteger, bounds: Indices) -> None:
     """Where the keys of each leading digit begin, and the end of the last."""
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     buckets = bounds.size - 1
@@ -61,7 +60,7 @@ def _find_pieces(bits: Any, shift: Any, bounds: Any) -> None:
 
 
 @compiled
-def _count(keys: Any, starts: Any) -> None:
+def _count(keys: Words, starts: Words) -> None:
     """Where the keys of each digit begin, as in :func:`encode`; 2 or 5 digits."""
     mask, w = keys.dtype.type(starts.shape[1] - 1), keys.dtype.type(SPLIT_BITS)
     starts[:, :] = 0
@@ -78,7 +77,7 @@ def _count(keys: Any, starts: Any) -> None:
 
 
 @compiled
-def _insert(keys: Any, out: Any) -> None:
+def _insert(keys: Words, out: Words) -> None:
     """Sort a few keys into `out`, which may be `keys`."""
     for k in range(keys.size):
         key, place = keys[k], k
@@ -89,7 +88,7 @@ def _insert(keys: Any, out: Any) -> None:
 
 
 @compiled
-def _insert_indexed(keys: Any, index: Any, out: Any, out_index: Any) -> None:
+def _insert_indexed(keys: Words, index: Words, out: Words, out_index: Words) -> None:
     """The same for keys with their indices; equal keys keep their order."""
     for k in range(keys.size):
         key, own, place = keys[k], index[k], k
@@ -102,7 +101,7 @@ def _insert_indexed(keys: Any, index: Any, out: Any, out_index: Any) -> None:
 
 
 @compiled
-def sort_row(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> Any:
+def sort_row(bits: Words, keys: Words, spare: Words, starts: Words, bounds: Indices | None) -> Words:
     """Sort the numbers of a row whose bits are given; returns whichever of `keys` and `spare` holds their bits.
 
     `starts` come from :func:`counters`, `bounds` from :func:`piece_bounds`.
@@ -117,11 +116,12 @@ def sort_row(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> Any:
 
 
 @compiled
-def _sort_pieces(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> Any:
+def _sort_pieces(bits: Words, keys: Words, spare: Words, starts: Words, bounds: Indices) -> Words:
     digits = starts.shape[0]
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     shift = bits.dtype.type(SPLIT_BITS * digits)
     _find_pieces(bits, shift, bounds)
+    piece: int | np.unsignedinteger
     place = bounds.copy()
     for k in range(bits.size):
         key = as_key(bits[k], top)
@@ -140,7 +140,15 @@ def _sort_pieces(bits: Any, keys: Any, spare: Any, starts: Any, bounds: Any) -> 
 
 
 @compiled
-def order_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any) -> Any:
+def order_row(
+    bits: Words,
+    keys: Words,
+    spare: Words,
+    index: Words,
+    spare_index: Words,
+    starts: Words,
+    bounds: Indices | None,
+) -> tuple[Words, Words]:
     """As :func:`sort_row`, with the place every number came from; equal numbers keep their order."""
     if bounds is None or bits.size < SHORTEST_SPLIT:
         encode(bits, keys, starts)
@@ -155,12 +163,13 @@ def order_row(bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, st
 
 @compiled
 def _order_pieces(
-    bits: Any, keys: Any, spare: Any, index: Any, spare_index: Any, starts: Any, bounds: Any
-) -> Any:
+    bits: Words, keys: Words, spare: Words, index: Words, spare_index: Words, starts: Words, bounds: Indices
+) -> tuple[Words, Words]:
     digits = starts.shape[0]
     top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
     shift = bits.dtype.type(SPLIT_BITS * digits)
     _find_pieces(bits, shift, bounds)
+    piece: int | np.unsignedinteger
     place = bounds.copy()
     for k in range(bits.size):
         key = as_key(bits[k], top)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sorting import (
     LONGEST_NARROW,
@@ -48,7 +49,7 @@ _SMALLEST = 2.0**-148
 
 
 @compiled
-def _pack(words: Any, packed: Any, starts: Any) -> None:
+def _pack(words: Words, packed: Words, starts: Words) -> None:
     """Keys in the order of the float32 numbers whose bits are given, above their indices.
 
     Counts their digits where they are too many to be inserted.
@@ -72,7 +73,7 @@ def _pack(words: Any, packed: Any, starts: Any) -> None:
 
 
 @compiled
-def _settle(packed: Any) -> Any:
+def _settle(packed: Words) -> bool:
     """Insert every word among those before it; False where that takes too long."""
     left = (_LONGEST_INSERTED if packed.size <= _LONGEST_INSERTED else _EXCHANGES) * packed.size
     for k in range(1, packed.size):
@@ -88,7 +89,7 @@ def _settle(packed: Any) -> Any:
 
 
 @compiled
-def _order_packed(words: Any, packed: Any, spare: Any, starts: Any, order: Any) -> Any:
+def _order_packed(words: Words, packed: Words, spare: Words, starts: Words, order: Indices) -> bool:
     """Sort bits of float32 numbers in place and say where they came from; False where they are too crowded."""
     _pack(words, packed, starts)
     ordered = packed if words.size <= _LONGEST_INSERTED else sort_packed(packed, spare, starts)
@@ -102,7 +103,7 @@ def _order_packed(words: Any, packed: Any, spare: Any, starts: Any, order: Any) 
 
 
 @compiled
-def _is_close(low: Any, high: Any, reach: Any) -> Any:
+def _is_close(low: float, high: float, reach: float) -> bool:
     """Whether two numbers, given rounded to float32, may tie or be in the wrong order."""
     a, b = np.float64(low), np.float64(high)
     # The difference of two infinities is NaN: `not ... >` counts it as close.
@@ -110,7 +111,7 @@ def _is_close(low: Any, high: Any, reach: Any) -> Any:
 
 
 @compiled
-def _insert(values: Any, order: Any) -> None:
+def _insert(values: Floats, order: Indices) -> None:
     """Sort numbers with their indices, of which those of equal numbers are in order."""
     for k in range(1, values.size):
         value, own, place = values[k], order[k], k
@@ -123,7 +124,7 @@ def _insert(values: Any, order: Any) -> None:
 
 
 @compiled
-def _sort_by_radix(values: Any, order: Any, bounds: Any) -> None:
+def _sort_by_radix(values: Floats, order: Indices, bounds: Indices | None) -> None:
     """The same for many numbers."""
     n = values.size
     bits = values.copy().view(np.uint64)
@@ -137,7 +138,7 @@ def _sort_by_radix(values: Any, order: Any, bounds: Any) -> None:
 
 
 @compiled
-def _sort_indices(order: Any) -> None:
+def _sort_indices(order: Indices) -> None:
     """Sort many indices, by as many digits as the largest has."""
     n, largest, digits = order.size, 0, 1
     for k in range(n):
@@ -158,7 +159,9 @@ def _sort_indices(order: Any) -> None:
 
 
 @compiled
-def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
+def _join_ties(
+    values: Floats, rounding: Floats, order: Indices, room: tuple[Indices | None, Indices | None] | None
+) -> bool:
     """Put the indices of sorted numbers in order where rounding may have separated or exchanged equals.
 
     Overwrites the numbers. Returns False if a tie is too long to insert and `room` is None.
@@ -183,7 +186,13 @@ def _join_ties(values: Any, rounding: Any, order: Any, room: Any) -> Any:
 
 
 @compiled
-def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> Any:
+def _settle_run(
+    row: Floats,
+    rounding: Floats,
+    values: Floats,
+    order: Indices,
+    room: tuple[Indices | None, Indices | None] | None,
+) -> bool:
     """Order numbers of a row that are close to each other; their indices are in order where they are equal.
 
     Returns False if the run is too long to insert and `room` is None.
@@ -203,7 +212,7 @@ def _settle_run(row: Any, rounding: Any, values: Any, order: Any, room: Any) -> 
 
 
 @compiled
-def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
+def _are_equal(row: Floats, order: Indices, first: int, stop: int) -> bool:
     """Whether the numbers from `first` up to `stop` are the same, as those of equal points mostly are."""
     k = first + 1
     while k < stop and row[order[k]] == row[order[first]]:
@@ -212,7 +221,15 @@ def _are_equal(row: Any, order: Any, first: Any, stop: Any) -> Any:
 
 
 @compiled
-def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any, order: Any, room: Any) -> Any:
+def _settle_close(
+    row: Floats,
+    narrow: Floats,
+    rounding: Floats,
+    reach: float,
+    values: Floats,
+    order: Indices,
+    room: tuple[Indices | None, Indices | None] | None,
+) -> bool:
     """Order runs of close numbers by their float64 values; False if that needs `room` and it is None."""
     n, n_close = row.size, 0
     for k in range(1, n):
@@ -231,7 +248,14 @@ def _settle_close(row: Any, narrow: Any, rounding: Any, reach: Any, values: Any,
 
 
 @compiled
-def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, room: Any) -> Any:
+def _order_rows(
+    rows: Floats,
+    rounding: Floats,
+    reach: Floats,
+    index: Indices,
+    done: int,
+    room: tuple[Indices | None, Indices | None] | None,
+) -> Any:
     """Order rows from `done` on, up to the first that needs `room` if it is None; returns how many are done."""
     n, batch = rows.shape[1], rounding.shape[0]
     narrow, values = np.empty(n, dtype=np.float32), np.empty(n)
@@ -260,7 +284,7 @@ def _order_rows(rows: Any, rounding: Any, reach: Any, index: Any, done: Any, roo
     return rows.shape[0]
 
 
-def order_with_ties(projections: Any, rounding: Any) -> Any:
+def order_with_ties(projections: Floats, rounding: Floats) -> Indices:
     """The order of every row of `projections (slices * batch, n)`, int64, the batch inside.
 
     `rounding (batch, n)` is how far off the projections of each point may be. Neighbours that are no further

@@ -8,10 +8,9 @@ opposite order. The plain references are those of `orthoslice.costs.weighted.wei
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Flags, Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_row, line_cost, line_slope
 from orthoslice.backend.kernels.numba.sorting import counters
@@ -21,7 +20,7 @@ _UNIT = 2.0**-62
 
 
 @compiled
-def _add_up(mass: Any, order: Any, ends: Any) -> None:
+def _add_up(mass: Indices, order: Indices, ends: Indices) -> None:
     """Cumulative masses of points taken in this order."""
     total = np.int64(0)
     for k in range(order.size):
@@ -30,7 +29,7 @@ def _add_up(mass: Any, order: Any, ends: Any) -> None:
 
 
 @compiled
-def _walk(ends_a: Any, ends_b: Any, slack: Any, takes_a: Any, ends: Any) -> None:
+def _walk(ends_a: Indices, ends_b: Indices, slack: int, takes_a: Flags, ends: Indices) -> None:
     """Which cloud's point is used up at every step, and the mass moved by then; no slack is -1."""
     n, m = ends_a.size, ends_b.size
     first, last, i, j = 0, np.int64(0), np.int64(0), np.int64(0)
@@ -50,7 +49,7 @@ def _walk(ends_a: Any, ends_b: Any, slack: Any, takes_a: Any, ends: Any) -> None
 
 
 @compiled
-def _cost(a: Any, ends_a: Any, b: Any, ends_b: Any, p: Any) -> Any:
+def _cost(a: Floats, ends_a: Indices, b: Floats, ends_b: Indices, p: float) -> float:
     """What it costs to move the sorted points `a` onto `b`."""
     total, last, i, j = 0.0, np.int64(0), np.int64(0), np.int64(0)
     while i < a.size and j < b.size:
@@ -67,7 +66,16 @@ def _cost(a: Any, ends_a: Any, b: Any, ends_b: Any, p: Any) -> Any:
 
 @compiled
 def _put_slopes(
-    a: Any, at_a: Any, ends_a: Any, b: Any, at_b: Any, ends_b: Any, p: Any, factor: Any, out_a: Any, out_b: Any
+    a: Floats,
+    at_a: Words,
+    ends_a: Indices,
+    b: Floats,
+    at_b: Words,
+    ends_b: Indices,
+    p: float,
+    factor: float,
+    out_a: Floats,
+    out_b: Floats,
 ) -> None:
     """The derivatives of `factor` times the cost, each at the place its point came from."""
     out_a[:] = 0
@@ -92,15 +100,15 @@ def _put_slopes(
 
 @compiled
 def _add_potentials(
-    a: Any,
-    at_a: Any,
-    b: Any,
-    at_b: Any,
-    takes_a: Any,
-    p: Any,
-    factor: Any,
-    out_a: Any,
-    out_b: Any,
+    a: Floats,
+    at_a: Words,
+    b: Floats,
+    at_b: Words,
+    takes_a: Flags,
+    p: float,
+    factor: float,
+    out_a: Floats,
+    out_b: Floats,
 ) -> None:
     """Add the derivatives of `factor` times the cost by the masses of the points; each side's mean is 0.
 
@@ -132,19 +140,19 @@ def _add_potentials(
 
 @compiled
 def _slope_rows(
-    bits_a: Any,
-    bits_b: Any,
-    mass_a: Any,
-    mass_b: Any,
-    p: Any,
-    factor: Any,
-    slack: Any,
-    scores: Any,
-    slopes_a: Any,
-    slopes_b: Any,
-    potentials_a: Any,
-    potentials_b: Any,
-    bounds: Any,
+    bits_a: Words,
+    bits_b: Words,
+    mass_a: Indices,
+    mass_b: Indices,
+    p: float,
+    factor: float,
+    slack: int,
+    scores: Floats,
+    slopes_a: Floats,
+    slopes_b: Floats,
+    potentials_a: Floats,
+    potentials_b: Floats,
+    bounds: Indices | None,
 ) -> None:
     """Costs of rows given as bits, in the floating type of the slopes; outputs without rows are skipped."""
     n, m, batch = bits_a.shape[1], bits_b.shape[1], mass_a.shape[0]
@@ -172,7 +180,15 @@ def _slope_rows(
 
 @compiled
 def _merge_rows(
-    order_a: Any, order_b: Any, mass_a: Any, mass_b: Any, slack: Any, ia: Any, ib: Any, mass: Any, takes: Any
+    order_a: Indices,
+    order_b: Indices,
+    mass_a: Indices,
+    mass_b: Indices,
+    slack: int,
+    ia: Indices,
+    ib: Indices,
+    mass: Floats,
+    takes: Flags,
 ) -> None:
     n, m, batch = order_a.shape[1], order_b.shape[1], mass_a.shape[0]
     ends_a, ends_b = np.empty(n, dtype=np.int64), np.empty(m, dtype=np.int64)
@@ -192,7 +208,7 @@ def _merge_rows(
 
 
 @compiled
-def _deal(row: Any, at: Any, is_first: Any, one: Any, other: Any) -> Any:
+def _deal(row: Floats, at: Words, is_first: Flags, one: Floats, other: Floats) -> np.int64:
     """Split a sorted row into two halves, which stay sorted; returns the size of the first."""
     i, j = np.int64(0), np.int64(0)
     for k in range(row.size):
@@ -207,17 +223,17 @@ def _deal(row: Any, at: Any, is_first: Any, one: Any, other: Any) -> Any:
 
 @compiled
 def _study_rows(
-    bits_a: Any,
-    bits_b: Any,
-    first_a: Any,
-    first_b: Any,
-    takes_a: Any,
-    p: Any,
-    scores: Any,
-    halves: Any,
-    potentials_a: Any,
-    potentials_b: Any,
-    bounds: Any,
+    bits_a: Words,
+    bits_b: Words,
+    first_a: Flags,
+    first_b: Flags,
+    takes_a: Flags,
+    p: float,
+    scores: Floats,
+    halves: Floats,
+    potentials_a: Floats,
+    potentials_b: Floats,
+    bounds: Indices | None,
 ) -> None:
     n, m, batch = bits_a.shape[1], bits_b.shape[1], potentials_a.shape[0]
     starts_a, starts_b = counters(bits_a), counters(bits_b)
@@ -237,7 +253,9 @@ def _study_rows(
         halves[s] = (cost_row(a1[:i], b1[:j], p) + cost_row(a2[: n - i], b2[: m - j], p)) / 2
 
 
-def study_rows(px: Any, py: Any, p: float, first_x: Any, first_y: Any, batch: int) -> tuple[Any, Any, Any, Any]:
+def study_rows(
+    px: Floats, py: Floats, p: float, first_x: Flags, first_y: Flags, batch: int
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Costs on the line, the mean costs of both halves, and the summed potentials of both sides.
 
     Parameters
@@ -278,15 +296,15 @@ def study_rows(px: Any, py: Any, p: float, first_x: Any, first_y: Any, batch: in
 
 
 def slope_weighted(
-    px: Any,
-    py: Any,
-    mass_x: Any,
-    mass_y: Any,
+    px: Floats,
+    py: Floats,
+    mass_x: Indices,
+    mass_y: Indices,
     p: float,
     factor: float,
     slack: int | None,
     wanted: tuple[bool, bool],
-) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
+) -> tuple[Floats, tuple[Floats, Floats], tuple[Floats, Floats]]:
     """`factor` times the costs on the line, their slopes by the projections, and summed slopes by the masses.
 
     Parameters
@@ -319,8 +337,8 @@ def slope_weighted(
 
 
 def merge_orders(
-    order_x: Any, order_y: Any, mass_x: Any, mass_y: Any, slack: int | None
-) -> tuple[Any, Any, Any, Any]:
+    order_x: Indices, order_y: Indices, mass_x: Indices, mass_y: Indices, slack: int | None
+) -> tuple[Indices, Indices, Floats, Flags]:
     """Pairs of every row: indices into x and y, masses, and whether a point of x is used up.
 
     Orders `(slices * batch, n)` and `(slices * batch, m)`, masses and slack as in :func:`slope_weighted`.

@@ -8,13 +8,14 @@ places. Only version 0 of the interface is read so: :func:`orthoslice.backend.ke
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled, compiled_for_c
 from orthoslice.backend.kernels.numba.sliced import _score_rows, _slope_rows
 from orthoslice.backend.kernels.numba.sorting import SHORTEST_SPLIT
@@ -35,7 +36,7 @@ _LOW_WORD = 0xFFFFFFFF
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing_context: Any, address: Any) -> Any:
+def _pointer(typing_context: Any, address: int) -> Any:
     """An address as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -45,7 +46,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 @compiled
-def _words(address: Any, count: Any) -> Any:
+def _words(address: int, count: int) -> Any:
     return carray(_pointer(address), (count,), np.int64)
 
 
@@ -61,7 +62,7 @@ def _is_to_run(frame: Any) -> Any:
 
 
 @compiled
-def _buffer(entries: Any, k: Any) -> Any:
+def _buffer(entries: int, k: int) -> tuple[int, int, int, int]:
     """Of the k-th argument or result: its data, how many rows it has and how long they are, and its type."""
     words = _words(_words(entries, k + 1)[k], 6)
     rank = words[_RANK]
@@ -73,14 +74,14 @@ def _buffer(entries: Any, k: Any) -> Any:
 
 
 @compiled
-def _attribute(frame: Any, k: Any) -> Any:
+def _attribute(frame: Any, k: int) -> Any:
     """The k-th number in the order of names."""
     scalar = _words(_words(frame[_ATTRIBUTES], k + 1)[k], 2)
     return carray(_pointer(scalar[_SCALAR_VALUE]), (1,), np.float64)[0]
 
 
 @compiled
-def _write_scores(entries: Any, scores: Any) -> None:
+def _write_scores(entries: int, scores: Floats) -> None:
     data, _, _, dtype = _buffer(entries, 0)
     if dtype == _FLOAT64:
         carray(_pointer(data), scores.shape, np.float64)[:] = scores
@@ -89,7 +90,7 @@ def _write_scores(entries: Any, scores: Any) -> None:
 
 
 @compiled
-def _projections(frame: Any, bits: Any) -> Any:
+def _projections(frame: Any, bits: Words) -> tuple[Words, Words]:
     """Both arguments of a call, as rows of words."""
     x, rows, n, _ = _buffer(frame[_ARGUMENTS], 0)
     y, _, m, _ = _buffer(frame[_ARGUMENTS], 1)
@@ -97,7 +98,7 @@ def _projections(frame: Any, bits: Any) -> Any:
 
 
 @compiled
-def _run_scores(frame: Any, floats: Any, bits: Any) -> None:
+def _run_scores(frame: Any, floats: Floats, bits: Words) -> None:
     """Scores of projections of the type of `floats`; `bits` has the unsigned type of that width."""
     if not _is_to_run(frame):
         return
@@ -112,7 +113,7 @@ def _run_scores(frame: Any, floats: Any, bits: Any) -> None:
 
 
 @compiled
-def _run_slopes(frame: Any, floats: Any, bits: Any) -> None:
+def _run_slopes(frame: Any, floats: Floats, bits: Words) -> None:
     """The same, and slopes."""
     if not _is_to_run(frame):
         return
@@ -129,12 +130,12 @@ def _run_slopes(frame: Any, floats: Any, bits: Any) -> None:
 
 
 @compiled
-def _room(bits: Any) -> Any:
+def _room(bits: Words) -> Indices:
     return np.empty(_BUCKETS[bits.itemsize // 4 - 1], dtype=np.int64)
 
 
 # Where the pieces of long rows begin, of keys of 32 and of 64 bits: see :func:`piece_bounds`.
-_BUCKETS = tuple(piece_bounds(SHORTEST_SPLIT, width).size for width in (4, 8))
+_BUCKETS = tuple(cast(Indices, piece_bounds(SHORTEST_SPLIT, width)).size for width in (4, 8))
 
 
 def _scores_float32(frame: Any) -> Any:
