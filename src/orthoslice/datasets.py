@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import HostArray
 
-def digits(label: int) -> np.ndarray[Any, Any]:
+
+def digits(label: int) -> HostArray:
     """Images of one handwritten digit as a cloud: `(about 180, 64)`, pixels 0 to 16 in float64.
 
     From the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998, CC BY 4.0).

@@ -13,7 +13,7 @@ Each draws on the `ax` that it is given, or on one of a new figure, and returns 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -65,15 +65,15 @@ def directions(estimate: _Estimate, *, unit: str = _pictures.UNIT, ax: Axes | No
 
 
 def quantiles(
-    x: Any,
-    y: Any,
-    direction: Any = None,
+    x: object,
+    y: object,
+    direction: object = None,
     *,
-    x_weights: Any = None,
-    y_weights: Any = None,
+    x_weights: object = None,
+    y_weights: object = None,
     labels: tuple[str, str] = ("x", "y"),
     unit: str = _pictures.UNIT,
-    rng: Any = None,
+    rng: object = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the quantiles of two clouds along one direction against each other.

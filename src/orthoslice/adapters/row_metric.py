@@ -60,7 +60,7 @@ class CloudMetric:
         if self.support is not None and np.ndim(self.support) not in (1, 2):
             raise ValueError(f"`support` must have shape (bins,) or (bins, dim); got {np.shape(self.support)}.")
 
-    def __call__(self, a: Any, b: Any) -> float:
+    def __call__(self, a: object, b: object) -> float:
         """The distance of two rows."""
         options: dict[str, Any] = {"n_directions": self.n_directions, "rng": self.rng, "workers": 1}
         if self.support is not None:
@@ -69,7 +69,7 @@ class CloudMetric:
             return float(sliced_wasserstein(bins, bins, self.p, x_weights=a, y_weights=b, **options).distance)
         return float(sliced_wasserstein(self._cloud(a), self._cloud(b), self.p, **options).distance)
 
-    def _cloud(self, row: Any) -> Any:
+    def _cloud(self, row: object) -> Any:
         values = np.asarray(row)
         if values.ndim != 1 or len(values) % self.dim:
             raise ValueError(

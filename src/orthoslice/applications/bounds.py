@@ -203,7 +203,7 @@ def _unit(theta: Any) -> FloatArray:
     return unit
 
 
-def _moved_mass(cloud: Cloud, name: str, given: Any) -> float:
+def _moved_mass(cloud: Cloud, name: str, given: object) -> float:
     """The most mass that rounding of weights may have moved: when divided by their sum, and as integers."""
     if cloud.weights is None:
         return 0.0

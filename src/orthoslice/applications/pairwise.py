@@ -303,7 +303,7 @@ def _space_bytes(n_points: int, dim: int) -> tuple[int, int]:
     return 32 * n_points, 8 * n_points * (dim + 1)
 
 
-def _check_clouds(clouds: Any) -> tuple[list[Hashable], list[Cloud]]:
+def _check_clouds(clouds: object) -> tuple[list[Hashable], list[Cloud]]:
     """Names and points of all clouds, in one floating type."""
     named, _ = named_clouds(clouds)
     if len(named) < 2:

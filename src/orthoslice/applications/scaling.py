@@ -96,7 +96,7 @@ def scaled(clouds: Any, method: Literal["standard", "whiten"] = "standard") -> A
     return dict(zip(named, found, strict=True)) if has_names else found
 
 
-def check_scale(name: str, method: Any) -> None:
+def check_scale(name: str, method: object) -> None:
     """Raise unless `method` is a way to scale."""
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"`{name}` must be 'standard' or 'whiten'; got {method!r}.")
@@ -178,7 +178,7 @@ def _widened_pieces(points: Array) -> Iterator[Array]:
         yield xp.astype(points[first:last, :], wide, copy=False)
 
 
-def _like(points: Array, given: Any, first: Any) -> Any:
+def _like(points: Array, given: object, first: object) -> Any:
     """Scaled points as the caller's type: a data frame again if one was passed."""
     if not is_frame(given):
         return points

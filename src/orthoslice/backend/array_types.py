@@ -162,3 +162,7 @@ class Namespace(Protocol):
     where: _Function
     zeros: _Function
     zeros_like: _Function
+
+
+Rows: TypeAlias = slice | Array
+"""Some rows of a table, by a slice or by indices, which may be traced."""

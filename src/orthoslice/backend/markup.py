@@ -7,13 +7,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 # Characters that turn the direction of the text after them.
 _TURNS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def shown(text: Any) -> str:
+def shown(text: object) -> str:
     r"""Text in one line as it can be shown: what controls a terminal or turns lines round is spelled out.
 
     Examples
@@ -68,7 +67,7 @@ def cut(text: str, most: int) -> str:
     return f"{text[: most - 1 - tail]}\u2026{text[len(text) - tail :]}"
 
 
-def escaped(text: Any) -> str:
+def escaped(text: object) -> str:
     """Text as HTML that shows it, wherever it stands: between tags or in quotes.
 
     Examples

@@ -26,7 +26,7 @@ class Interrupts:
         self.words = ""
         self._raising = 0
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: object) -> NoReturn:
         self.heard = True
         if self._raising:
             raise KeyboardInterrupt
@@ -95,7 +95,7 @@ def stoppable() -> Iterator[Stop]:
     # Only the main thread gets signals, and a handler that is not Python's could not be restored.
     hears = threading.current_thread() is threading.main_thread() and before is not None
 
-    def ask(*_: Any) -> None:
+    def ask(*_: object) -> None:
         stop.asked = True
         signal.signal(signal.SIGINT, before)
 

@@ -21,7 +21,7 @@ def are_transforms_active() -> bool:
         return False
 
 
-def is_transformed(tensor: Any) -> bool:
+def is_transformed(tensor: object) -> bool:
     """Whether a transform of `torch.func` has put this tensor in the place of another; False if not known."""
     try:
         return bool(sys.modules["torch"]._C._functorch.is_functorch_wrapped_tensor(tensor))

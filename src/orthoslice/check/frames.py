@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import library
+from orthoslice.backend.arrays import HostArray, library
 
 # Categories are names, even where they are written as numbers: their differences mean nothing.
 _CATEGORIES = ("category", "categorical", "enum", "dictionary")
@@ -19,7 +19,7 @@ _CATEGORIES = ("category", "categorical", "enum", "dictionary")
 _NUMBERS = re.compile(r"(u?int\d*|float\d*|double|halffloat|decimal.*|bool|boolean|sparse\[.*)(\[pyarrow\])?")
 
 
-def match_columns(x: Any, y: Any) -> tuple[Any, Any]:
+def match_columns(x: object, y: object) -> tuple[Any, Any]:
     """Both clouds, with data frames read as arrays; of two frames, `y` has its columns in the order of `x`.
 
     A frame against anything else is taken by position.
@@ -43,21 +43,21 @@ def match_columns(x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def is_frame(value: Any) -> bool:
+def is_frame(value: object) -> bool:
     """Whether `value` is a table with named columns: of pandas, polars, pyarrow and others like them."""
     if library(value) is not None or not (hasattr(value, "to_numpy") or hasattr(value, "column_names")):
         return False
     return hasattr(value, "columns")
 
 
-def read_frame(name: str, value: Any) -> np.ndarray[Any, Any]:
+def read_frame(name: str, value: object) -> HostArray:
     """A frame as an array of real numbers, columns by position; or an error that names column and row."""
     columns = column_names(name, value)
     assert columns is not None
     return _read_table(name, value, columns)
 
 
-def read_column(name: str, column: Any) -> np.ndarray[Any, Any]:
+def read_column(name: str, column: Any) -> HostArray:
     """A column, or whatever else can become a NumPy array, as real numbers; `name` is how errors call it."""
     kind = str(getattr(column, "dtype", getattr(column, "type", "")))
     if kind.lower().startswith(_CATEGORIES):
@@ -65,7 +65,7 @@ def read_column(name: str, column: Any) -> np.ndarray[Any, Any]:
             f"{name} must hold real numbers; got categories (type {kind}). Say what number each stands for, or "
             "make a column of 0 and 1 for each."
         )
-    values: np.ndarray[Any, Any] = column.to_numpy()
+    values: HostArray = column.to_numpy()
     if values.dtype.kind == "O":
         return _from_objects(name, values)
     if values.dtype.kind not in "biuf":
@@ -91,7 +91,7 @@ def like_frame(table: Any, frame: Any, columns: Sequence[Hashable]) -> Any:
     return kind.from_pydict({c: table[:, k] for k, c in enumerate(columns)})
 
 
-def check_row_labels(name: str, weights: Any, points: Any) -> None:
+def check_row_labels(name: str, weights: object, points: object) -> None:
     """Raise where weights have the row labels of the points in another order: they are taken by position."""
     labels: Any = getattr(points, "index", None)
     given: Any = getattr(weights, "index", None)
@@ -153,7 +153,7 @@ def listed(columns: Sequence[Hashable], most: int = 8) -> str:
     return named if len(columns) <= most else f"{named} and {len(columns) - most} more"
 
 
-def _read_table(name: str, value: Any, columns: list[Hashable]) -> np.ndarray[Any, Any]:
+def _read_table(name: str, value: Any, columns: list[Hashable]) -> HostArray:
     table = _read_at_once(value)
     if table is None:
         read = [read_column(f"Column {c!r} of `{name}`", value[c]) for c in columns]
@@ -167,16 +167,16 @@ def _read_table(name: str, value: Any, columns: list[Hashable]) -> np.ndarray[An
     return table
 
 
-def _read_at_once(value: Any) -> np.ndarray[Any, Any] | None:
+def _read_at_once(value: Any) -> HostArray | None:
     """The whole table, or None where columns must be read one by one."""
     types = getattr(value, "dtypes", None)
     if types is None or not all(_NUMBERS.fullmatch(str(t).lower()) for t in set(types)):
         return None
-    table: np.ndarray[Any, Any] = value.to_numpy()
+    table: HostArray = value.to_numpy()
     return table if table.dtype.kind in "biuf" else None
 
 
-def _from_objects(name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _from_objects(name: str, values: HostArray) -> HostArray:
     """Real numbers from an array of objects, such as a nullable column without missing values."""
     for row, value in enumerate(values.flat):
         if isinstance(value, numbers.Real):

@@ -12,6 +12,7 @@ import numpy as np
 from orthoslice.backend.arrays import (
     Array,
     DType,
+    HostArray,
     Namespace,
     default_float,
     device,
@@ -24,7 +25,7 @@ from orthoslice.backend.arrays import (
 from orthoslice.check.frames import check_row_labels, is_frame, match_columns, read_column, read_frame
 
 
-def is_dask(value: Any) -> bool:
+def is_dask(value: object) -> bool:
     """Whether `value` is a Dask collection: an array, or a data frame or a column of one.
 
     Examples
@@ -36,7 +37,7 @@ def is_dask(value: Any) -> bool:
     return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
 
 
-def match_frames(x: Any, y: Any, x_weights: Any, y_weights: Any) -> tuple[Any, Any]:
+def match_frames(x: object, y: object, x_weights: object, y_weights: object) -> tuple[Any, Any]:
     """Clouds with named columns in one order; raises if weights have the row labels in another order."""
     if library(x) is not None and library(y) is not None:
         return x, y
@@ -75,7 +76,7 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     return xp.asarray(array.tolist(), dtype=like.dtype if _is_floating(xp, like) else None, device=device(like))
 
 
-def _what_to_pass(name: str, value: Any) -> str:
+def _what_to_pass(name: str, value: object) -> str:
     """What to pass instead of an object that holds an array but is not one."""
     if is_dask(value):
         return (
@@ -108,7 +109,7 @@ def check_same_library(named: dict[str, Array]) -> None:
         raise ValueError(f"All arrays must be on one device; got {found}.")
 
 
-def on_host(name: str, array: Array) -> np.ndarray[Any, Any]:
+def on_host(name: str, array: Array) -> HostArray:
     """A NumPy array of the same numbers; floating types that NumPy lacks become float32."""
     xp = namespace(array)
     _check_numeric(name, xp, array)
@@ -210,7 +211,7 @@ def _digits(xp: Namespace, dtype: DType) -> int:
     return 1 - round(math.log2(float(xp.finfo(dtype).eps)))
 
 
-def _is_exact_in_float64(table: np.ndarray[Any, Any]) -> bool:
+def _is_exact_in_float64(table: HostArray) -> bool:
     """Whether float64 holds integers without rounding."""
     floating = table.astype(np.float64)
     # A number rounded up to the end of the integers' range would overflow on the way back.
@@ -243,7 +244,7 @@ def check_finite(name: str, points: Array) -> float:
     return largest
 
 
-def _first(bad: np.ndarray[Any, Any]) -> tuple[int, ...]:
+def _first(bad: HostArray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(bad)[0])
 
 
@@ -282,7 +283,7 @@ def _sum_tolerance(eps: float) -> float:
     return max(1e-6, math.sqrt(eps))
 
 
-def check_not_negative(name: str, table: np.ndarray[Any, Any]) -> None:
+def check_not_negative(name: str, table: HostArray) -> None:
     if not table.min() >= 0:
         where = _first(~(table >= 0))
         raise ValueError(f"`{name}` must not be negative or NaN; got {table[where]} at index {where}.")

@@ -8,7 +8,7 @@ from typing import Any
 from orthoslice.clouds.cloud import Cloud, make_clouds
 
 
-def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
+def named_clouds(clouds: object) -> tuple[dict[Hashable, Any], bool]:
     """Clouds by name, and whether the user named them; if not, the names are 0, 1, ..."""
     if isinstance(clouds, Mapping):
         return dict(clouds.items()), True
@@ -30,7 +30,7 @@ def named_clouds(clouds: Any) -> tuple[dict[Hashable, Any], bool]:
     return named, has_names
 
 
-def _rank(value: Any) -> int:
+def _rank(value: object) -> int:
     """The number of axes of an array or of nested lists."""
     if hasattr(value, "shape"):
         return len(value.shape)

@@ -48,13 +48,13 @@ def check_p(p: Any) -> float:
     return float(p)
 
 
-def is_real(value: Any) -> bool:
+def is_real(value: object) -> bool:
     """Whether `value` is a real number; True and False are not."""
     # The usual types first: `isinstance` with an abstract class is slow.
     return type(value) in (int, float) or (isinstance(value, numbers.Real) and not isinstance(value, bool))
 
 
-def check_directions(directions: Any, x: Cloud) -> Sampler:
+def check_directions(directions: object, x: Cloud) -> Sampler:
     """The sampler that `directions` stands for."""
     if isinstance(directions, Given):
         directions = directions.theta
@@ -175,7 +175,7 @@ def _are_frames(blocks: Any) -> bool:
     return bool(np.abs(np.swapaxes(blocks, 1, 2) @ blocks - np.eye(blocks.shape[2])).max() <= _UNIT_LENGTH)
 
 
-def check_direction(direction: Any, x: Cloud) -> Array:
+def check_direction(direction: object, x: Cloud) -> Array:
     """A single unit vector `(dim,)`, as one row."""
     like = x.points if library(direction) is None else None
     row = as_array("direction", direction, like=like)
@@ -187,7 +187,7 @@ def check_direction(direction: Any, x: Cloud) -> Array:
     return _check_unit_rows("direction", row[None, :], came_in)
 
 
-def check_n_directions(n_directions: Any, sampler: Sampler) -> int | None:
+def check_n_directions(n_directions: object, sampler: Sampler) -> int | None:
     """The count asked for, or None."""
     if n_directions is None:
         return None
@@ -222,7 +222,7 @@ def check_level(level: Any) -> None:
         raise ValueError(f"`level` must lie between 0 and 1; got {level!r}.")
 
 
-def check_workers(workers: Any) -> int:
+def check_workers(workers: object) -> int:
     """How many threads work on NumPy arrays; the default number if None."""
     return default_workers() if workers is None else check_count("workers", workers)
 
@@ -230,7 +230,7 @@ def check_workers(workers: Any) -> int:
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
-def check_memory(memory: Any) -> int:
+def check_memory(memory: object) -> int:
     """Bytes from a number or from text like "256MB"."""
     size: Any = _parse_bytes(memory) if isinstance(memory, str) else memory
     if not is_real(size) or not 0 < size < math.inf:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import (
     Array,
     DType,
@@ -93,7 +94,7 @@ class Cloud:
         """The same cloud in another floating type."""
         return replace(self, points=namespace(self.points).astype(self.points, dtype))
 
-    def project(self, directions: Projector, rows: Any, *, widely: bool = False) -> Array:
+    def project(self, directions: Projector, rows: Rows, *, widely: bool = False) -> Array:
         """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
 
         With `widely`, in `wide_float` where that is cheap (`is_widened`), which must be the type of the
@@ -138,7 +139,9 @@ def detached(cloud: Cloud) -> Cloud:
     return replace(cloud, points=detach(cloud.points), weights=weights)
 
 
-def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+def make_clouds(
+    x: object, y: object, x_weights: object = None, y_weights: object = None
+) -> tuple[Cloud, Cloud]:
     """Two clouds of one library, device, `dim` and floating type, from what the user gave.
 
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
@@ -177,12 +180,16 @@ def make_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) ->
     return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
 
 
-def single_clouds(x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+def single_clouds(
+    x: object, y: object, x_weights: object = None, y_weights: object = None
+) -> tuple[Cloud, Cloud]:
     """As :func:`make_clouds`, of clouds without leading axes."""
     return _check_single("here", make_clouds(x, y, x_weights, y_weights))
 
 
-def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None) -> tuple[Cloud, Cloud]:
+def host_clouds(
+    what: str, x: object, y: object, x_weights: object = None, y_weights: object = None
+) -> tuple[Cloud, Cloud]:
     """Two single clouds of float64 NumPy arrays, whatever library they came from; errors name `what`.
 
     Integers come over as they are, and so without rounding. Weights sum to 1 to the last digit, and equal ones
@@ -213,7 +220,7 @@ def host_clouds(what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any
 
 
 def numpy_clouds(
-    what: str, x: Any, y: Any, x_weights: Any = None, y_weights: Any = None
+    what: str, x: object, y: object, x_weights: object = None, y_weights: object = None
 ) -> tuple[Cloud, Cloud]:
     """Two single clouds of NumPy arrays in the type they came in: a copy of all points may be too much.
 

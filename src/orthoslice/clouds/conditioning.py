@@ -176,12 +176,12 @@ def times_two_to(quantity: Array, exponent: Array, p: float) -> Array:
     return quantity
 
 
-def _numpy_float(dtype: Any) -> str:
+def _numpy_float(dtype: DType) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 @functools.lru_cache(maxsize=64)
-def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
+def _by_field(bits: int, dim: int, p: float) -> HostArray:
     """For every exponent field of a magnitude: 2**-exponent and exponent, `(fields, 2)`."""
     info = np.finfo(f"float{bits}")
     most = info.maxexp - _ROOM
@@ -195,7 +195,7 @@ def _by_field(bits: int, dim: int, p: float) -> np.ndarray[Any, Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _by_exponent(bits: int, p: float) -> np.ndarray[Any, Any]:
+def _by_exponent(bits: int, p: float) -> HostArray:
     """For every exponent from -most to most: factors that make 2**(p * exponent), `(exponents, steps)`."""
     info = np.finfo(f"float{bits}")
     most = info.maxexp - _ROOM

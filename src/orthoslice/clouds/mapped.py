@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard
 import array_api_compat.numpy as compat_numpy
 import numpy as np
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import DType, HostArray, counts_as_numpy, to_numpy
 
 Points: TypeAlias = Any
@@ -27,7 +28,7 @@ def is_file(points: Any) -> TypeGuard[HostArray]:
 class Projector(Protocol):
     """Directions, or what stands in for them, by whose interface points are read a few at a time."""
 
-    def project(self, points: Any, rows: Any) -> Any:
+    def project(self, points: Any, rows: Rows) -> Any:
         """Numbers `(slices, ..., n)` of points `(..., n, dim)`, for some rows."""
 
 
@@ -102,7 +103,7 @@ class MappedPoints:
         step = max(1, _PIECE_ITEMS * n // max(1, self.size))
         return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
-    def project(self, directions: Projector, rows: Any, dtype: DType) -> HostArray:
+    def project(self, directions: Projector, rows: Rows, dtype: DType) -> HostArray:
         """Projections `(slices, ..., n)` of the points in some floating type."""
         projected = None
         for part in self.parts():
@@ -130,7 +131,7 @@ class MappedPoints:
         rows = self.table.reshape(-1, self.shape[-1])[self.places(index) + first]
         return np.asarray(rows if self.origin is None else rows - self.origin)
 
-    def read(self, rows: Any, dtype: DType | None = None) -> HostArray:
+    def read(self, rows: Rows, dtype: DType | None = None) -> HostArray:
         """Some rows of the points, by a slice or by indices, in some floating type."""
         if self.order is None:
             found = self.table[..., rows, :]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import Array, DType, HostArray
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
@@ -34,7 +35,7 @@ class SpreadCloud(ReadyCloud):
     def has_table(self) -> bool:
         return False
 
-    def project(self, directions: Projector, rows: Any, *, widely: bool = False) -> Array:
+    def project(self, directions: Projector, rows: Rows, *, widely: bool = False) -> Array:
         first, projected = 0, None
         for piece in pieces_of(self):
             found = directions.project(piece, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import Array, HostArray, detach, is_readable, namespace
 from orthoslice.clouds.canonical import canonical_order, gather_points, may_be_shuffled, roundings
 from orthoslice.clouds.cloud import Cloud
@@ -92,7 +93,7 @@ def ready_for_ties(cloud: Cloud) -> ReadyCloud:
 class _Roundings:
     """:func:`roundings` with the interface of directions, so that a file is read a few points at a time."""
 
-    def project(self, points: Points, rows: slice) -> Array:
+    def project(self, points: Points, rows: Rows) -> Array:
         return roundings(points)[None, ...]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def powered_slope(difference: Array, p: float) -> Array:
 def _bytes_of_numbers(per_number: int) -> Callable[..., int]:
     """Memory of kernels: `per_number` floats for each number of a row (measured, rounded up)."""
 
-    def row_bytes(px: Array, py: Array, *_: Any) -> int:
+    def row_bytes(px: Array, py: Array, *_: object) -> int:
         width: int = float_info(namespace(px), px.dtype).bits // 8
         return per_number * count_numbers(px, py) * width
 
@@ -76,12 +76,12 @@ SCORES_BYTES, SLOPES_BYTES = _bytes_of_numbers(3), _bytes_of_numbers(8)
 _PAIR_BYTES = 40
 
 
-def _plain_scores_bytes(px: Array, py: Array, *_: Any) -> int:
+def _plain_scores_bytes(px: Array, py: Array, *_: object) -> int:
     pairs = 0 if px.shape[-1] == py.shape[-1] else _PAIR_BYTES * count_numbers(px, py)
     return SCORES_BYTES(px, py) + pairs
 
 
-def _plain_slopes_bytes(px: Array, py: Array, *_: Any) -> int:
+def _plain_slopes_bytes(px: Array, py: Array, *_: object) -> int:
     return SLOPES_BYTES(px, py) + _PAIR_BYTES * count_numbers(px, py)
 
 
@@ -98,7 +98,7 @@ def _long_refusal(px: Array, py: Array, _: float) -> str | None:
     return rows_refusal(px, py)
 
 
-def _scores_work(px: Array, py: Array, *_: Any) -> PlainWork:
+def _scores_work(px: Array, py: Array, *_: object) -> PlainWork:
     return PlainWork.of(px, py)
 
 
@@ -120,7 +120,7 @@ def _sorted_scores_numba(px: HostArray, py: HostArray, p: float) -> HostArray:
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
-def _cuda_rows_refusal(px: Array, py: Array, *_: Any) -> str | None:
+def _cuda_rows_refusal(px: Array, py: Array, *_: object) -> str | None:
     if px.shape[:-1] != py.shape[:-1]:
         return "it takes rows that need no broadcasting"
     if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
@@ -170,7 +170,7 @@ def _dense_refusal(x: Array, y: Array, directions: Directions) -> str | None:
     return "it takes directions held as a matrix, and single clouds"
 
 
-def _columns_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
+def _columns_refusal(x: Array, y: Array, directions: Directions, *_: object) -> str | None:
     if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
         return "it takes NumPy arrays"
     longest = max(x.shape[0], y.shape[0])
@@ -179,7 +179,7 @@ def _columns_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str
     return _dense_refusal(x, y, directions)
 
 
-def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: Any) -> str | None:
+def _cuda_clouds_refusal(x: Array, y: Array, directions: Directions, *_: object) -> str | None:
     if max(x.shape[-2], y.shape[-2]) > LONGEST_CUDA_ROW:
         return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
     return _dense_refusal(x, y, directions) or cuda_refusal(x, y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -71,17 +71,17 @@ def _numbers_of(x: RowInPieces, y: RowInPieces) -> list[int]:
     return [sum(piece.size for piece in side.pieces) for side in (x, y)]
 
 
-def _pieces_work(x: RowInPieces, y: RowInPieces, *_: Any) -> PlainWork:
+def _pieces_work(x: RowInPieces, y: RowInPieces, *_: object) -> PlainWork:
     return PlainWork.of(*x.pieces, *y.pieces, times=4)
 
 
-def _kernel_bytes(x: RowInPieces, y: RowInPieces, *_: Any) -> int:
+def _kernel_bytes(x: RowInPieces, y: RowInPieces, *_: object) -> int:
     # Where the leading bits of all numbers are the same, they are sorted all at once.
     n, m = _numbers_of(x, y)
     return int(x.pieces[0].itemsize) * (n + m + 2 * max(n, m))
 
 
-def _plain_bytes(x: RowInPieces, y: RowInPieces, *_: Any) -> int:
+def _plain_bytes(x: RowInPieces, y: RowInPieces, *_: object) -> int:
     # Numbers twice; their ends, once a side and twice merged; and a pair for each end.
     return (2 * int(x.pieces[0].itemsize) + 64) * sum(_numbers_of(x, y))
 

@@ -112,7 +112,7 @@ def rank_pairs(n: int, m: int, like: Array) -> tuple[Array, Array, Array]:
     )
 
 
-def _rank_pairs(n: int, m: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _rank_pairs(n: int, m: int) -> tuple[HostArray, ...]:
     # Rank i of n ends at (i + 1) m and rank j of m at (j + 1) n, in units of 1 / (n m): integers are exact.
     shared = math.gcd(n, m)
     ends = np.empty(n + m - shared, dtype=np.int64)
@@ -257,7 +257,7 @@ class Coupling:
         plan.sum_duplicates()
         return plan
 
-    def to_dense(self) -> np.ndarray[Any, Any]:
+    def to_dense(self) -> HostArray:
         """The coupling as a NumPy array `(n, m)` whose rows sum to x's weights and columns to y's."""
         return np.asarray(self.to_sparse().toarray())
 

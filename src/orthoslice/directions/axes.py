@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import Array, DType, Key, namespace
 from orthoslice.directions.base import Directions, Sampler
 
@@ -15,11 +16,11 @@ class AxisDirections(Directions):
     def __init__(self, dim: int) -> None:
         self.dim = self.ambient_dim = dim
 
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         # A copy, as of every projection: whoever sorts it in place must not sort the points.
         return namespace(points).asarray(points.T[rows, ...], copy=True)
 
-    def adjoint(self, slopes: Array, rows: Any) -> Array:
+    def adjoint(self, slopes: Array, rows: Rows) -> Array:
         raise NotImplementedError
 
 

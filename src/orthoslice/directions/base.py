@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import (
     DIRECTIONS,
     RNG,
@@ -39,11 +40,11 @@ class Directions(abc.ABC):
     ambient_dim: int
 
     @abc.abstractmethod
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         """Project `points (..., n, dim)` on some rows (a slice or indices): `(slices, ..., n)`."""
 
     @abc.abstractmethod
-    def adjoint(self, slopes: Array, rows: Any) -> Array:
+    def adjoint(self, slopes: Array, rows: Rows) -> Array:
         """Carry `slopes (slices, ..., n)` back to the points: `sum_s slopes[s] theta[s]`, `(..., n, dim)`."""
 
 
@@ -54,7 +55,7 @@ class DenseDirections(Directions):
         self.theta = theta
         self.dim = self.ambient_dim = theta.shape[1]
 
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         theta = take_rows(self.theta, rows)
         if points.ndim == 2:
             return product(theta, points.T)
@@ -62,7 +63,7 @@ class DenseDirections(Directions):
         flat = xp.reshape(points, (-1, self.dim))
         return xp.reshape(product(theta, flat.T), (theta.shape[0], *points.shape[:-1]))
 
-    def adjoint(self, slopes: Array, rows: Any) -> Array:
+    def adjoint(self, slopes: Array, rows: Rows) -> Array:
         xp = namespace(slopes)
         theta = take_rows(self.theta, rows)
         flat = xp.reshape(slopes, (theta.shape[0], -1))
@@ -82,7 +83,7 @@ class SteadyDirections(DenseDirections):
     clouds, and where two processors must find the same projections.
     """
 
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         return steady_product(take_rows(self.theta, rows), points)
 
 
@@ -131,7 +132,7 @@ def dense_rows(directions: Directions, rows: slice) -> Array:
     return np.concatenate([directions.project(some, rows) for some in axes], axis=1)
 
 
-def take_rows(array: Array, rows: Any) -> Array:
+def take_rows(array: Array, rows: Rows) -> Array:
     """Rows by slice (a view) or by an array of indices (which may be traced)."""
     return array[rows, ...] if isinstance(rows, slice) else namespace(array).take(array, rows, axis=0)
 

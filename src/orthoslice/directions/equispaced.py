@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from orthoslice.backend.array_types import HostArray
 from orthoslice.directions.point_set import PointSet
 
 FEWEST_IN_THE_PLANE = 8
@@ -48,7 +49,7 @@ class Equispaced(PointSet):
     name: ClassVar[str] = "equispaced"
     is_circle: ClassVar[bool] = True
 
-    def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:
+    def points(self, rows: int, dim: int) -> HostArray:
         if dim != 2:
             raise ValueError(
                 f"Equispaced directions are for clouds in the plane; got dim {dim}. Pass "
@@ -57,7 +58,7 @@ class Equispaced(PointSet):
         return even_angles(rows)
 
 
-def even_angles(rows: int) -> np.ndarray[Any, Any]:
+def even_angles(rows: int) -> HostArray:
     """Unit vectors of the plane `(rows, 2)` whose lines are at even angles."""
     angle = np.pi / rows * np.arange(rows)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)

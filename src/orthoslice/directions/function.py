@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import DType, Key, call_on_host
+from orthoslice.backend.arrays import DType, HostArray, Key, call_on_host
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 
 
@@ -28,7 +28,7 @@ class Drawn(Sampler):
         return self, DEFAULT_BLOCKS * (rows if self.size is None else max(self.size, rows))
 
     def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
-        def blocks(high: Any, low: Any) -> np.ndarray[Any, Any]:
+        def blocks(high: object, low: object) -> HostArray:
             keys = zip(*(np.asarray(word).astype(np.uint32).tolist() for word in (high, low)), strict=True)
             return np.concatenate([self.function(rows, dim, np.random.default_rng(key)) for key in keys])
 

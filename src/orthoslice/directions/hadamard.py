@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import Array, DType, Key, namespace, normals, signs
 from orthoslice.backend.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.directions.base import BlockSampler, Directions, check_count
@@ -93,19 +94,19 @@ class HadamardDirections(Directions):
         self.dim = dim
         self.ambient_dim = signs.shape[-1]
 
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
         projected = hadamard_project(flat, self.signs, self._parts(rows), self.paired)
         return xp.reshape(projected, (-1, *points.shape[:-1]))
 
-    def adjoint(self, slopes: Array, rows: Any) -> Array:
+    def adjoint(self, slopes: Array, rows: Rows) -> Array:
         xp = namespace(slopes)
         flat = xp.reshape(slopes, (slopes.shape[0], -1))
         total = hadamard_adjoint(flat, self.signs, self._parts(rows), self.dim, self.paired)
         return xp.reshape(total, (*slopes.shape[1:], self.dim))
 
-    def _parts(self, rows: Any) -> list[tuple[int, Any]]:
+    def _parts(self, rows: Rows) -> list[tuple[int, Any]]:
         """Split rows into (block, rows within the block)."""
         if not isinstance(rows, slice):
             # Traced rows always come from one block: its number is not known, but there is only one.

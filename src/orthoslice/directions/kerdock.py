@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Key, constant, namespace, normals, wide_float
+from orthoslice.backend.array_types import Rows
+from orthoslice.backend.arrays import Array, DType, HostArray, Key, constant, namespace, normals, wide_float
 from orthoslice.backend.arrays.hadamard import walsh_hadamard
 from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Directions, default_rows
@@ -128,13 +129,13 @@ class KerdockDirections(Directions):
         self.dtype = dtype
         self.dim, self.ambient_dim = frame.shape[1:]
 
-    def project(self, points: Array, rows: Any) -> Array:
+    def project(self, points: Array, rows: Rows) -> Array:
         return DenseDirections(self.formed(rows)).project(points, slice(None))
 
-    def adjoint(self, slopes: Array, rows: Any) -> Array:
+    def adjoint(self, slopes: Array, rows: Rows) -> Array:
         return DenseDirections(self.formed(rows)).adjoint(slopes, slice(None))
 
-    def formed(self, rows: Any) -> Array:
+    def formed(self, rows: Rows) -> Array:
         """Some rows as a matrix, `(slices, dim)`."""
         xp = namespace(self.frame)
         if not isinstance(rows, slice):
@@ -183,7 +184,7 @@ class KerdockDirections(Directions):
 
 
 @functools.lru_cache(maxsize=1024)
-def basis_signs(ambient: int, basis: int) -> np.ndarray[Any, Any]:
+def basis_signs(ambient: int, basis: int) -> HostArray:
     """The signs (-1)^Q_a of a basis other than the identity, as int8 `(ambient,)`; a = 0 comes first.
 
     Coordinates are numbered by 2 x + e: the elements x of the field, as bits, and one more bit.
@@ -205,7 +206,7 @@ def basis_signs(ambient: int, basis: int) -> np.ndarray[Any, Any]:
 
 
 @functools.cache
-def _field(ambient: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _field(ambient: int) -> tuple[HostArray, ...]:
     """Of the field of `ambient` / 2 elements: sum_i Tr(x^(2^i + 1)), Tr(x), powers of a root, logarithms."""
     m = ambient.bit_length() // 2
     degree, size = 2 * m - 1, ambient // 2
@@ -216,7 +217,7 @@ def _field(ambient: int) -> tuple[np.ndarray[Any, Any], ...]:
     logarithm = np.zeros(size, dtype=np.intp)
     logarithm[powers] = np.arange(size - 1)
 
-    def power(exponent: int) -> np.ndarray[Any, Any]:
+    def power(exponent: int) -> HostArray:
         """x^exponent for every x of the field."""
         raised = np.zeros(size, dtype=np.intp)
         raised[1:] = powers[logarithm[1:] * exponent % (size - 1)]
@@ -228,11 +229,11 @@ def _field(ambient: int) -> tuple[np.ndarray[Any, Any], ...]:
     return functools.reduce(np.bitwise_xor, forms, np.zeros(size, dtype=np.intp)), trace, powers, logarithm
 
 
-def _first_signs(ambient: int, n_bases: int) -> np.ndarray[Any, Any]:
+def _first_signs(ambient: int, n_bases: int) -> HostArray:
     """Signs of the first bases, `(n_bases, ambient)`."""
     return np.stack([basis_signs(ambient, basis) for basis in range(n_bases)])
 
 
-def _hadamard(ambient: int) -> np.ndarray[Any, Any]:
+def _hadamard(ambient: int) -> HostArray:
     """What a Walsh-Hadamard transform multiplies by, `(ambient, ambient)`."""
     return np.asarray(walsh_hadamard(np.eye(ambient)))

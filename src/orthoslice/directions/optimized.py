@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import io
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias, cast
 
 import numpy as np
 
 from orthoslice.backend import caching
+from orthoslice.backend.array_types import HostArray
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.directions.equispaced import even_angles
 from orthoslice.directions.orthogonal import Orthogonal
 from orthoslice.directions.point_set import PointSet
 
-Points: TypeAlias = np.ndarray[Any, Any]
+Points: TypeAlias = HostArray
 
 # Part of the names of cached files: another algorithm makes other sets.
 _VERSION = 1

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-import numpy as np
-
-from orthoslice.backend.arrays import DType, Key, constant, namespace, normals, wide_float
+from orthoslice.backend.arrays import DType, HostArray, Key, constant, namespace, normals, wide_float
 from orthoslice.backend.arrays.operations import orthonormal_rows
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, check_count, default_rows
 from orthoslice.directions.layout import Run, whole_blocks
@@ -98,7 +96,7 @@ class PointSet(Replicated):
     """
 
     @abc.abstractmethod
-    def points(self, rows: int, dim: int) -> np.ndarray[Any, Any]:
+    def points(self, rows: int, dim: int) -> HostArray:
         """The set: `rows` unit vectors, shape `(rows, dim)`."""
 
     def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> DenseDirections:
@@ -109,5 +107,5 @@ class PointSet(Replicated):
         return DenseDirections(xp.astype(theta, dtype))
 
 
-def _points_of(sampler: PointSet, rows: int, dim: int) -> np.ndarray[Any, Any]:
+def _points_of(sampler: PointSet, rows: int, dim: int) -> HostArray:
     return sampler.points(rows, dim)

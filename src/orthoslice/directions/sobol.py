@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Sobol(Replicated):
 
 
 @functools.lru_cache(maxsize=16)
-def _scrambled(rows: int, dim: int) -> np.ndarray[Any, Any]:
+def _scrambled(rows: int, dim: int) -> HostArray:
     """The first points, as words of 32 bits `(rows, dim)`, after one random linear scrambling (Matousek 1998).
 
     Bit k of a coordinate becomes a sum of itself and of some of those above it. Unscrambled, the first points
@@ -97,7 +97,7 @@ def _scrambled(rows: int, dim: int) -> np.ndarray[Any, Any]:
     for k in range(_BITS):
         parity = np.bitwise_count(plain & masks[None, :, k]) & 1
         scrambled |= parity.astype(np.uint32) * own[k]
-    result: np.ndarray[Any, Any] = scrambled.view(np.int32)
+    result: HostArray = scrambled.view(np.int32)
     return result
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, DType, Key, Namespace, device, namespace, normals, wide_float
+from orthoslice.backend.arrays import (
+    Array,
+    DType,
+    HostArray,
+    Key,
+    Namespace,
+    device,
+    namespace,
+    normals,
+    wide_float,
+)
 from orthoslice.backend.arrays.key import words
 from orthoslice.directions.base import DEFAULT_BLOCKS, DenseDirections, Sampler, default_rows
 
@@ -82,7 +92,7 @@ class Stratified(Sampler):
     x_weights: Any = field(default=None, kw_only=True)
     y_weights: Any = field(default=None, kw_only=True)
     regions: Regions = field(init=False)
-    cost: np.ndarray[Any, Any] = field(init=False)
+    cost: HostArray = field(init=False)
     name: ClassVar[str] = "stratified"
     why_no_error_bar: ClassVar[str] = "stratified directions are one block; repeat with other seeds"
 
@@ -111,7 +121,7 @@ class Stratified(Sampler):
             object.__setattr__(self, name, value)
 
     @property
-    def probability(self) -> np.ndarray[Any, Any]:
+    def probability(self) -> HostArray:
         return self.regions.probability
 
     def block_rows(self, n_directions: int, dim: int) -> int:
@@ -146,7 +156,7 @@ class Stratified(Sampler):
         theta = unit / xp.sqrt(xp.sum(unit * unit, axis=1, keepdims=True))
         return DenseDirections(xp.astype(theta, dtype))
 
-    def _within(self, xp: Namespace, wide: DType, place: Any, draws: list[Array]) -> Array:
+    def _within(self, xp: Namespace, wide: DType, place: object, draws: list[Array]) -> Array:
         """Unit vectors `(rows, k)` within the regions that the first draws name."""
         regions = self.regions
         probability = regions.probability
@@ -155,10 +165,10 @@ class Stratified(Sampler):
         bounds = np.cumsum(counts)
         share = np.cumsum(regions.share)
 
-        def lookup(table: Any, index: Array) -> Array:
+        def lookup(table: object, index: Array) -> Array:
             return xp.take(xp.asarray(table, dtype=wide, device=place), index, axis=0)
 
-        def find(ends: Any, value: Array) -> Array:
+        def find(ends: object, value: Array) -> Array:
             return xp.searchsorted(xp.asarray(ends, dtype=wide, device=place), value, side="right")
 
         # Without the last end a rounded level cannot lead past the last group.

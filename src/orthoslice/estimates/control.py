@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -151,7 +151,7 @@ NAMED_CONTROLS: dict[str, Control] = {"gaussian": Gaussian()}
 """What the names accepted by ``control=`` stand for."""
 
 
-def check_control(control: Any) -> Control | Literal["auto"] | None:
+def check_control(control: object) -> Control | Literal["auto"] | None:
     """The control variate asked for, None for none, or "auto" if the library is to choose."""
     if control is None:
         return None

@@ -7,7 +7,7 @@ than the GPU needs for a few thousand points.
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 from orthoslice.backend.arrays import Array, Outcome, Tensor, Wanted, full_precision
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
@@ -40,7 +40,7 @@ class DeviceStep:
     def __init__(self, request: Request) -> None:
         self._p, self._slices = request.p, request.layout.n_directions
 
-    def compute(self, _request: Any, inputs: tuple[Tensor, ...], theta: Tensor, wanted: Wanted) -> Outcome:
+    def compute(self, _request: object, inputs: tuple[Tensor, ...], theta: Tensor, wanted: Wanted) -> Outcome:
         """The value of clouds `inputs[:2]` on the rows of `theta`, its wanted gradients, and its scores."""
         if inputs[0].ndim > 2:
             return self._compute_batch(inputs[0], inputs[1], theta, wanted)

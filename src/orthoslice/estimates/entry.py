@@ -24,7 +24,7 @@ from orthoslice.estimates.underflow import power_may_underflow
 METHODS: dict[str, Score] = {"sliced": Sliced(), "projected": COSTS["exact"]}
 
 
-def check_method(method: Any) -> Score:
+def check_method(method: object) -> Score:
     """The score that `method` names."""
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
@@ -34,8 +34,8 @@ def check_method(method: Any) -> Score:
 def estimate_distance(
     name: str,
     score: Score,
-    clouds: tuple[Any, Any, Any, Any],
-    p: Any,
+    clouds: tuple[object, object, object, object],
+    p: object,
     given: Options,
     *,
     vouched: bool = True,
@@ -55,7 +55,7 @@ def estimate_distance(
 
 
 def check_request(
-    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+    name: str, score: Score, clouds: tuple[object, object, object, object], p: object, given: Options
 ) -> tuple[Request, Cloud, Cloud]:
     """The request and the clouds, checked, from the user's arguments."""
     p = check_p(p)
@@ -64,7 +64,7 @@ def check_request(
 
 
 def _lazy_request(
-    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: Any, given: Options
+    name: str, score: Score, clouds: tuple[object, object, object, object], p: object, given: Options
 ) -> tuple[Request, Cloud, Cloud]:
     """As :func:`check_request`, if any of the clouds or weights is a Dask collection."""
     from orthoslice.parallel.chunks import lazy_clouds

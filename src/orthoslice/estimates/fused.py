@@ -22,7 +22,7 @@ from orthoslice.estimates.request import Request
 # What the kernels take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
 
-WholeStep: TypeAlias = Callable[..., tuple[Any, Any]]
+WholeStep: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]
 """Takes the loss, x, y, directions as rows, the count of steps to move on or None, and the wanted gradients.
 
 Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. It
@@ -70,7 +70,9 @@ def _sliced_step(request: Request, x: Array, y: Array, count: Array, is_fixed: b
         if small is not None:
             return lambda loss, *arguments: small(*arguments)
 
-    def run(loss: Any, x: Any, y: Any, theta: Any, count: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+    def run(
+        loss: Any, x: Tensor, y: Tensor, theta: Tensor, count: Tensor, wanted: tuple[bool, bool]
+    ) -> tuple[Tensor, Tensor | None]:
         with full_precision(x):
             target = None
             if is_fixed and not wanted[1]:
@@ -98,7 +100,9 @@ def _projected_step(request: Request, x: Tensor, y: Tensor, count: Tensor, is_fi
     step = ProjectedStep(x.get_device(), n, dim, slices, request.p)
     is_given = isinstance(request.sampler, Given)
 
-    def run(loss: Any, x: Any, y: Any, theta: Any, count: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+    def run(
+        loss: Any, x: Tensor, y: Tensor, theta: Tensor, count: Tensor, wanted: tuple[bool, bool]
+    ) -> tuple[Tensor, Tensor | None]:
         # Orders do not propagate the NaN of a bad given direction.
         nan_or_zero = loss.caches.nan_of_bad_rows.get_or_make(_nan_of, theta) if is_given else None
         return step(x, y, theta, nan_or_zero, count, wanted)
@@ -113,5 +117,5 @@ def _nan_of(theta: Array) -> Array | None:
 
 
 @whole_step.implementation("passes", lambda *_: None)
-def _no_step(*_: Any) -> None:
+def _no_step(*_: object) -> None:
     return None

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class Passes:
         found = np.concatenate([np.arange(starts[k], starts[k + 1]) for ks in shapes.values() for k in ks])
         return xp.take(concat_rows(parts), xp.asarray(np.argsort(found)), axis=0), totals
 
-    def _draw(self, task: Task, block: Any, chunk: int) -> Draw:
+    def _draw(self, task: Task, block: object, chunk: int) -> Draw:
         """The blocks of a task, from `block` on, and as many others where the score asks for them."""
         request, dim = self.request, self.x.dim
 

@@ -177,7 +177,7 @@ def _plan_for(
     return make_plan(replace(request, sampler=GIVEN_LATER) if is_given else request, x, y)
 
 
-def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: Any) -> Any:
+def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: object) -> Any:
     """An array of this shape that holds one row in memory: NumPy's, or torch's if there is a place for it."""
     if place is None:
         return np.broadcast_to(row.astype(dtype), shape)

@@ -354,16 +354,16 @@ class Estimate:
     def __format__(self, spec: str) -> str:
         return format(float(self), spec) if spec else repr(self)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> Any:
         return self._compared(operator.lt, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> Any:
         return self._compared(operator.le, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> Any:
         return self._compared(operator.gt, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> Any:
         return self._compared(operator.ge, other)
 
     def _compared(self, comparison: Callable[[float, float], bool], other: Any) -> Any:

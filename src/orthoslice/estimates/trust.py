@@ -70,7 +70,7 @@ _OUTSIDE_IN = np.concatenate([[2.0], 0.5 ** np.arange(9), [0.0]])
 _FINGERPRINT_ITEMS = 1 << 12
 
 
-def fingerprint(points: Any) -> Any:
+def fingerprint(points: object) -> Any:
     """A fingerprint that changes when points are written to: torch's count of writes, or some NumPy rows."""
     if type(points) is np.ndarray and points.size <= _FINGERPRINT_ITEMS:
         return points.tobytes()

@@ -22,7 +22,7 @@ def check_target(target: Any) -> None:
         )
 
 
-def check_tensor(name: str, points: Any, has_gradient: bool = False) -> None:
+def check_tensor(name: str, points: object, has_gradient: bool = False) -> None:
     if not isinstance(points, torch.Tensor):
         raise TypeError(f"`{name}` must be a torch tensor (..., n, dim); got {type(points).__name__}.")
     if has_gradient and not points.is_floating_point():

@@ -373,7 +373,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         with self._taken_key(x, rng) as key:
             return self._estimate(clouds, key).mean()
 
-    def _estimate(self, clouds: tuple[Any, Any, Any, Any], key: Key) -> torch.Tensor:
+    def _estimate(self, clouds: tuple[object, object, object, object], key: Key) -> torch.Tensor:
         """What the public function makes of x, y and their weights, with the directions of this key."""
         estimate = estimate_distance(self._name, self._score, clouds, self.p, self._options(key))
         value: torch.Tensor = estimate.distance if self.distance else estimate.value

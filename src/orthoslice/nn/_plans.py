@@ -33,7 +33,7 @@ class StepPlan(NamedTuple):
     run: WholeStep
 
 
-def run_to_distance(run: WholeStep, p: float, *arguments: Any) -> tuple[Any, Any]:
+def run_to_distance(run: WholeStep, p: float, *arguments: object) -> tuple[Any, Any]:
     """As a whole step, for the p-th root of its value."""
     value, gradient = run(*arguments)
     distance = value ** (1 / p)
@@ -61,11 +61,11 @@ def _as_table(points: torch.Tensor) -> HostArray:
 
 def run_on_host(
     step: HostStep,
-    _loss: Any,
+    _loss: object,
     x: torch.Tensor,
     y: torch.Tensor,
     theta: HostArray,
-    count: Any,
+    count: torch.Tensor,
     wanted: tuple[bool, bool],
 ) -> tuple[Any, Any]:
     """A whole step of tensors in host memory."""
@@ -121,7 +121,7 @@ def draw_steps_ahead(ahead: DrawnAhead, draw: Any, loss: Any, rng: int | None) -
     return ahead(key, step), step
 
 
-def at_least_single(theta: Any) -> torch.Tensor:
+def at_least_single(theta: torch.Tensor) -> torch.Tensor:
     """Given directions in single precision at least; rounding to half precision has changed their length."""
     if theta.dtype not in (torch.float16, torch.bfloat16):
         return theta

@@ -80,7 +80,13 @@ class WithGradients(torch.autograd.Function):  # type: ignore[misc]
     """A value whose gradients were worked out on the way forward."""
 
     @staticmethod
-    def forward(ctx: Any, run: Any, wanted: tuple[bool, bool], x: Any, y: Any) -> Any:
+    def forward(
+        ctx: Any,
+        run: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
+        wanted: tuple[bool, bool],
+        x: torch.Tensor,
+        y: torch.Tensor,
+    ) -> torch.Tensor:
         value, gradient = run(x, y, wanted)
         ctx.wanted = wanted
         ctx.save_for_backward(x, y, gradient)
@@ -89,14 +95,14 @@ class WithGradients(torch.autograd.Function):  # type: ignore[misc]
         return value
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Any) -> Any:
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, y, gradient = ctx.saved_tensors
         if is_differentiated_again():
             gradient = first_derivative(gradient, x, y)
         return None, None, *split_gradient(cotangent * gradient, x, ctx.wanted)
 
     @staticmethod
-    def jvp(ctx: Any, _run: Any, _wanted: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, _run: object, _wanted: object, *tangents: torch.Tensor) -> torch.Tensor:
         x, gradient = ctx.saved_tensors
         parts = zip(split_gradient(gradient, x, ctx.wanted), tangents, strict=True)
         return sum(

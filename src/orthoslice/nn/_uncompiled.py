@@ -19,7 +19,7 @@ _WHY = {"reason": NOT_IN_A_GRAPH} if "reason" in inspect.signature(torch.compile
 
 
 @torch.compiler.disable(**_WHY)  # type: ignore[untyped-decorator]
-def run_uncompiled(method: Callable[..., Any], *arguments: Any) -> Any:
+def run_uncompiled(method: Callable[..., Any], *arguments: object) -> Any:
     """Break the graph of `torch.compile` for this call; `torch.export`, which cannot, is refused."""
     if torch.compiler.is_compiling():  # by `torch.export`, which runs what a compiler would leave alone
         refuse_graph()

@@ -31,7 +31,7 @@ class Ranks:
     size: int
 
     @classmethod
-    def of(cls, group: Any) -> Ranks:
+    def of(cls, group: object) -> Ranks:
         """Those of a group, or of the default one if None; a process on its own where none was started."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls(None, 0, 1)
@@ -94,7 +94,7 @@ class Ranks:
         """The largest over all ranks, number by number."""
         return self._reduce(array, dist.ReduceOp.MAX)
 
-    def _reduce(self, array: Array, operation: Any) -> Array:
+    def _reduce(self, array: Array, operation: object) -> Array:
         total = _tensor(array).clone()
         dist.all_reduce(total, op=operation, group=self.group)
         return _beside(total, array)
@@ -161,7 +161,7 @@ class GatheredRows(torch.autograd.Function):  # type: ignore[misc]
         return gathered
 
     @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         # Nothing has to be sent: every rank has the gradient by all rows.
         return None, None, None, ctx.factor * cotangent[ctx.own]
 

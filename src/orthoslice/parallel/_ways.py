@@ -62,7 +62,7 @@ def sends_projections(request: Request, shards: Shards, x: Cloud, y: Cloud) -> b
 
 
 def by_points(
-    shards: Shards, request: Request, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted
+    shards: Shards, request: Request, inputs: tuple[Array | None, ...], constants: object, wanted: Wanted
 ) -> Outcome:
     """Every rank gets all points, scores its share of the directions, and sends the gradients back."""
     ranks = shards.ranks

@@ -139,7 +139,7 @@ def lazy_clouds(*named: tuple[str, Any, Any]) -> list[LazyCloud]:
     return clouds
 
 
-def _columns_of(name: str, given: Any) -> list[Hashable] | None:
+def _columns_of(name: str, given: object) -> list[Hashable] | None:
     """The names of the columns of a frame, Dask's or another's; None where `given` is none."""
     if is_dask(given) and hasattr(given, "columns"):
         return check_names(name, given.columns)
@@ -234,7 +234,7 @@ class _Place(NamedTuple):
         return f"In chunk {self.chunk} of `{name}` (rows {self.first} to {last}, indices count from the first)"
 
 
-def _inspect_chunk(chunk: Any, reading: Reading, place: _Place) -> ChunkFacts | None:
+def _inspect_chunk(chunk: object, reading: Reading, place: _Place) -> ChunkFacts | None:
     """What is seen of a chunk; None where it is empty, and an error that tells its place where it is bad."""
     try:
         return _inspect_points(reading.name, reading.array(chunk), place)
@@ -267,7 +267,7 @@ class _Weighed(NamedTuple):
     dtype: DType
 
 
-def _weighed(cloud: LazyCloud, name: str, given: Any) -> LazyCloud:
+def _weighed(cloud: LazyCloud, name: str, given: object) -> LazyCloud:
     """The cloud with weights, which are checked and cut as its points are."""
     chunks = _weight_chunks(cloud, name, given)
     sized = zip(chunks, cloud.sizes, strict=True)
@@ -306,7 +306,7 @@ def _weight_chunks(cloud: LazyCloud, name: str, given: Any) -> list[Any]:
     return list(weights.rechunk((cloud.sizes,)).to_delayed())
 
 
-def _weigh(weights: Any, name: str, chunk: int, size: int) -> _Weighed:
+def _weigh(weights: object, name: str, chunk: int, size: int) -> _Weighed:
     """What is seen of the weights of a chunk, or an error that tells its place."""
     try:
         came_in = np.asarray(weights).dtype

@@ -24,7 +24,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -60,14 +60,14 @@ class Units(NamedTuple):
     whole: float = 1.0
     """What all weights sum to: 1, but for their rounding."""
 
-    def masses(self, n: int, weights: Any) -> HostArray:
+    def masses(self, n: int, weights: object) -> HostArray:
         """The integer masses of the points of a chunk."""
         if self.each is not None:
             return np.full(n, self.each, dtype=np.int64)
         shares = np.full(n, self.share) if weights is None else weights_of("weights", weights)
         return cast(HostArray, rounded_masses(shares / self.whole * float(total_mass(shares))))
 
-    def weighed(self, points: HostArray, weights: Any) -> tuple[HostArray, HostArray]:
+    def weighed(self, points: HostArray, weights: object) -> tuple[HostArray, HostArray]:
         """The points of a chunk that have mass, and their integer masses."""
         masses = self.masses(len(points), weights)
         return (points, masses) if masses.all() else (points[masses > 0], masses[masses > 0])
@@ -237,7 +237,7 @@ def _count(
 
 
 def _count_chunk(
-    chunk: Any, weights: Any, reading: Reading, lines: tuple[Lines, ...], marks: HostArray, unit: Units
+    chunk: object, weights: object, reading: Reading, lines: tuple[Lines, ...], marks: HostArray, unit: Units
 ) -> HostArray:
     points, start = reading.points(chunk), 0
     found = np.zeros((len(marks), 2, 2, marks.shape[1]), dtype=np.int64)
@@ -265,7 +265,7 @@ def _row_in_parts(points: HostArray, directions: Directions, row: int) -> Iterat
         yield cast(HostArray, directions.project(points[first : first + _COUNTED], slice(row, row + 1))[0])
 
 
-def _sorted(points: HostArray, weights: Any, lines: Lines, unit: Units) -> tuple[HostArray, HostArray]:
+def _sorted(points: HostArray, weights: object, lines: Lines, unit: Units) -> tuple[HostArray, HostArray]:
     """Sorted projections `(rows, n)` of a chunk's points with mass, and cumulative masses `(rows, n + 1)`."""
     points, masses = unit.weighed(points, weights)
     rows = lines.project(points)
@@ -311,8 +311,8 @@ def _shares(marks: list[HostArray], counts: list[HostArray], n_ranges: int) -> l
 
 
 def _send(
-    chunk: Any,
-    weights: Any,
+    chunk: object,
+    weights: object,
     reading: Reading,
     told: tuple[Lines, list[list[Share]]],
     side: int,

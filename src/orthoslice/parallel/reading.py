@@ -35,7 +35,7 @@ class Reading(NamedTuple):
             return read_frame(self.name, chunk[list(self.columns)])
         return np.asarray(as_array(self.name, chunk))
 
-    def points(self, chunk: Any) -> HostArray:
+    def points(self, chunk: object) -> HostArray:
         """The points of a chunk, as the same rows of the cloud would be in memory."""
         cloud = Cloud(as_floating(self.name, self.array(chunk), self.dtype))
         cloud = cloud.divided(self.exponent) if self.exponent else cloud
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
         return points
 
 
-def weights_of(name: str, chunk: Any) -> HostArray:
+def weights_of(name: str, chunk: object) -> HostArray:
     """The weights of a chunk, in float64."""
     table = read_column(f"`{name}`", chunk) if hasattr(chunk, "to_numpy") else np.asarray(chunk)
     return table.astype(np.float64)
@@ -69,7 +69,7 @@ def delayed_calls(calls: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [Delayed(key, graph, layer=name) for key in tasks]
 
 
-def _call(function: Callable[..., Any], rest: list[Any], *first: Any) -> Any:
+def _call(function: Callable[..., Any], rest: list[Any], *first: object) -> Any:
     return function(*first, *rest)
 
 
@@ -78,7 +78,7 @@ def run_all(calls: Sequence[tuple[Any, ...]]) -> list[Any]:
     return list(compute(*delayed_calls(calls)))
 
 
-def compute(*delayed: Any, **options: Any) -> tuple[Any, ...]:
+def compute(*delayed: object, **options: Any) -> tuple[Any, ...]:
     """Results from Dask's scheduler in use, or an error that says that it is gone."""
     import dask
 

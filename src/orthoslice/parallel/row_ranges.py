@@ -152,12 +152,12 @@ class RowRanges(NamedTuple):
                 totals[share.row] += share.stop - share.first
         return costs / totals
 
-    def _on_chunks(self, work: Any, theta: HostArray, told: Sequence[Any]) -> list[list[Any]]:
+    def _on_chunks(self, work: object, theta: HostArray, told: Sequence[Any]) -> list[list[Any]]:
         """What `work` makes of every chunk; for the chunks of cloud k it also gets `told[k]`."""
         return list(self.cluster.compute(*self._delayed(work, theta, told)))
 
     def _delayed(
-        self, work: Any, theta: HostArray, told: Sequence[Any], nout: int | None = None
+        self, work: object, theta: HostArray, told: Sequence[Any], nout: int | None = None
     ) -> list[list[Any]]:
         import dask
 
@@ -248,12 +248,12 @@ class _Chunk(NamedTuple):
     """`(rows, n)`"""
 
 
-def _read(chunk: Any, weights: Any, reading: Reading, unit: Units, theta: HostArray) -> _Chunk:
+def _read(chunk: object, weights: object, reading: Reading, unit: Units, theta: HostArray) -> _Chunk:
     points, masses = unit.weighed(reading.points(chunk), weights)
     return _Chunk(points, masses, _project(theta, points))
 
 
-def _near_windows(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tuple[HostArray, HostArray]]:
+def _near_windows(chunk: object, weights: object, told: tuple[Any, ...]) -> list[tuple[HostArray, HostArray]]:
     """Projections that may tie with something in the windows of each direction, and their reach."""
     reading, unit, theta, windows = told
     points, _, rows = _read(chunk, weights, reading, unit, theta)
@@ -268,7 +268,7 @@ def _near_windows(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[tuple
     return found
 
 
-def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[HostArray]:
+def _count_chunk(chunk: object, weights: object, told: tuple[Any, ...]) -> list[HostArray]:
     """Masses at all places of each direction, and how many points are to be sent from there, `(2, places)`."""
     reading, unit, theta, marks = told
     points, masses, rows = _read(chunk, weights, reading, unit, theta)
@@ -283,7 +283,9 @@ def _count_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> list[HostAr
     return tables
 
 
-def _send_chunk(chunk: Any, weights: Any, told: tuple[Any, ...]) -> tuple[tuple[HostArray, HostArray], ...]:
+def _send_chunk(
+    chunk: object, weights: object, told: tuple[Any, ...]
+) -> tuple[tuple[HostArray, HostArray], ...]:
     """What every range of a wave gets of a chunk: points and their masses."""
     reading, unit, theta, wave = told
     points, masses, rows = _read(chunk, weights, reading, unit, theta)

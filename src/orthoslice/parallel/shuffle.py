@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import Array, HostArray
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.clouds.cloud import Cloud
@@ -51,12 +52,12 @@ class Cluster(NamedTuple):
     n_slots: int
     """Tasks that can be worked on at once."""
 
-    def compute(self, *delayed: Any) -> tuple[Any, ...]:
+    def compute(self, *delayed: object) -> tuple[Any, ...]:
         """Results, from the scheduler in use."""
         options = {} if self.client is not None else {"num_workers": self.n_slots}
         return compute(*delayed, **options)
 
-    def spread(self, persisted: Any) -> None:
+    def spread(self, persisted: object) -> None:
         """Copy what one worker has made to all: otherwise all tasks that need it would run there.
 
         To be called before every use, since Dask drops copies that no task waits for.
@@ -117,7 +118,7 @@ def shuffle(
 
 
 def _project_chunk(
-    chunk: Any, lines: tuple[Lines, ...], reading: Reading, roughly: bool
+    chunk: object, lines: tuple[Lines, ...], reading: Reading, roughly: bool
 ) -> tuple[HostArray, ...]:
     with single_threaded_blas():
         points = reading.points(chunk)
@@ -141,10 +142,10 @@ class Known(Directions):
     def __init__(self, projections: HostArray) -> None:
         self.projections = projections
 
-    def project(self, points: Array, rows: Any) -> HostArray:
+    def project(self, points: Array, rows: Rows) -> HostArray:
         return self.projections
 
-    def adjoint(self, slopes: Array, rows: Any) -> HostArray:
+    def adjoint(self, slopes: Array, rows: Rows) -> HostArray:
         raise NotImplementedError
 
 
@@ -158,5 +159,5 @@ class Received(ReadyCloud):
     def has_table(self) -> bool:
         return False
 
-    def project(self, directions: Any, rows: Any, *, widely: bool = False) -> HostArray:
+    def project(self, directions: object, rows: Rows, *, widely: bool = False) -> HostArray:
         return self.projections

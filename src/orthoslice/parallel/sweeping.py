@@ -185,7 +185,7 @@ def _prepared(prepare: Callable[[HostArray], Any], chunks: list[tuple[Reading, l
     return prepare(np.concatenate([reading.points(chunk) for reading, own in chunks for chunk in own]))
 
 
-def _work_on_points(work: Callable[[Any, Piece], Any], ready: Any, first: int, lines: Lines) -> Any:
+def _work_on_points(work: Callable[[Any, Piece], Any], ready: object, first: int, lines: Lines) -> Any:
     with single_threaded_blas():
         return work(ready, Piece(first, lines.rows, lines.draw()))
 

@@ -79,7 +79,7 @@ class _Report(NamedTuple):
 class _ShardedLoss(Loss):
     """A loss of clouds that are spread over ranks."""
 
-    def __init__(self, *arguments: Any, process_group: Any, averaged: bool, **options: Any) -> None:
+    def __init__(self, *arguments: object, process_group: Any, averaged: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         # Not a buffer: DDP and FSDP would overwrite the shard of every rank with that of the first.
         target = self.target
@@ -94,7 +94,7 @@ class _ShardedLoss(Loss):
             self.target = fn(self.target)
         return moved
 
-    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+    def _check_pair(self, x: object, y: object, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
         try:
             return super()._check_pair(x, y, wanted)
         except (TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ class _ShardedLoss(Loss):
                 self._tell(ranks, _Report(), error)
             raise
 
-    def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> Any:
+    def _find_plan(self, x: object, y: object, weights: object, rng: int | None) -> Any:
         # On its own a process makes whole steps by kernels, where it can.
         if Ranks.of(self.process_group).is_alone:
             return super()._find_plan(x, y, weights, rng)
@@ -140,14 +140,14 @@ class _ShardedLoss(Loss):
             return root(value, self.p) if self.distance else value
 
     def _value_and_grad(
-        self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
+        self, x: object, y: object, weights: object, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
         value, *gradients = super()._value_and_grad(x, y, weights, rng, y_grad)
         # No average follows, so the factor that prepares for it is divided out.
         ranks = Ranks.of(self.process_group).size if self.averaged else 1
         return value, *(gradients if ranks == 1 else [g / ranks for g in gradients])
 
-    def _read(self, given: tuple[Any, ...], rng: Any) -> tuple[tuple[Any, ...], _Report]:
+    def _read(self, given: tuple[Any, ...], rng: object) -> tuple[tuple[Any, ...], _Report]:
         """The shards of this rank as the estimate takes them, and the report on them for the other ranks."""
         x, y, *_ = given
         refuse_transforms()
@@ -372,7 +372,7 @@ def _check_same(what: str, found: list[str], remedy: str = "") -> None:
         raise ValueError(f"{what} must be the same on all ranks; got {each}.{remedy}")
 
 
-def _checksum(value: Any) -> int:
+def _checksum(value: object) -> int:
     return zlib.crc32(repr(value).encode())
 
 

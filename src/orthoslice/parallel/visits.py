@@ -127,8 +127,8 @@ def _by_chunk(cloud: LazyCloud, places: HostArray) -> dict[int, tuple[HostArray,
 
 
 def _visit(
-    chunk: Any,
-    weights: Any,
+    chunk: object,
+    weights: object,
     reading: Reading,
     among: HostArray,
     summarise: Callable[[HostArray, HostArray | None], Summary] | None,

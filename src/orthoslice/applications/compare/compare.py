@@ -366,14 +366,14 @@ def compare(
 
 
 def prepare_comparison(
-    x: Any,
-    y: Any,
+    x: object,
+    y: object,
     p: float | None = None,
     *,
     names: tuple[str, str] = ("x", "y"),
     features: Sequence[Hashable] | None = None,
-    x_weights: Any = None,
-    y_weights: Any = None,
+    x_weights: object = None,
+    y_weights: object = None,
     max_rows: int = DEFAULT_ROWS,
     rng: RNG = None,
     memory: int | str = "256MB",
@@ -421,7 +421,7 @@ def _is_combined(test: TwoSampleResult) -> bool:
     return test.method == "auto"
 
 
-def _feature_names(features: Sequence[Hashable] | None, x: Any, y: Any) -> tuple[Hashable, ...] | None:
+def _feature_names(features: Sequence[Hashable] | None, x: object, y: object) -> tuple[Hashable, ...] | None:
     """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
     of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
     if features is not None and of_frame is not None:

@@ -148,15 +148,15 @@ def picture_directions(estimate: Estimate, *, unit: str = UNIT) -> Picture:
 
 
 def picture_quantiles(
-    x: Any,
-    y: Any,
-    direction: Any = None,
+    x: object,
+    y: object,
+    direction: object = None,
     *,
-    x_weights: Any = None,
-    y_weights: Any = None,
+    x_weights: object = None,
+    y_weights: object = None,
     labels: tuple[str, str] = ("x", "y"),
     unit: str = UNIT,
-    rng: Any = None,
+    rng: object = None,
 ) -> Picture:
     """The quantiles of two clouds along a direction, held against each other; see :func:`plot.quantiles`."""
     if direction is None:
@@ -312,7 +312,7 @@ def _shown_units(layout: Layout) -> list[int]:
     return [int(units) for units in spread.round()]
 
 
-def _scores_of(estimate: Estimate, scores: Any) -> Any:
+def _scores_of(estimate: Estimate, scores: object) -> Any:
     """Scores of a single pair of clouds; or an error that says why there are none."""
     if scores is None or is_traced(estimate._value):
         raise ValueError(
@@ -348,7 +348,7 @@ def _quantiles(cloud: Cloud, theta: DenseDirections, levels: HostArray) -> HostA
     return np.asarray(values[order][np.minimum(places, cloud.n - 1)])
 
 
-def _floats(array: Any) -> HostArray:
+def _floats(array: object) -> HostArray:
     return np.asarray(to_numpy(detach(array)), dtype=np.float64)
 
 

@@ -148,7 +148,7 @@ def _check_named(clouds: Any) -> dict[Hashable, Any]:
     return named
 
 
-def _in_order(what: str, values: Any, names: list[Hashable]) -> Any:
+def _in_order(what: str, values: object, names: list[Hashable]) -> Any:
     """Values in the order of the clouds; a mapping is read by the names of the clouds."""
     if not isinstance(values, Mapping):
         return values
@@ -157,7 +157,7 @@ def _in_order(what: str, values: Any, names: list[Hashable]) -> Any:
     return [values[name] for name in names]
 
 
-def _check_clouds(named: dict[Hashable, Any], point_weights: Any) -> list[Cloud]:
+def _check_clouds(named: dict[Hashable, Any], point_weights: object) -> list[Cloud]:
     """Single clouds of one library, device, dimension and floating type."""
     by_point = [None] * len(named)
     if point_weights is not None:
@@ -194,7 +194,7 @@ def _of_one_type(clouds: Sequence[Cloud]) -> list[Cloud]:
     return [c if c.dtype == dtype else replace(c, points=xp.astype(c.points, dtype)) for c in clouds]
 
 
-def _check_shares(weights: Any, names: list[Hashable]) -> list[float]:
+def _check_shares(weights: object, names: list[Hashable]) -> list[float]:
     """The share of each cloud, with sum 1."""
     n_clouds = len(names)
     if weights is None:
@@ -214,7 +214,7 @@ def _check_shares(weights: Any, names: list[Hashable]) -> list[float]:
     return [float(share) for share in shares / shares.sum(dtype=np.float64)]
 
 
-def _check_initial(initial: Any, n_points: int | None, clouds: list[Cloud]) -> tuple[Cloud, list[Cloud]]:
+def _check_initial(initial: object, n_points: int | None, clouds: list[Cloud]) -> tuple[Cloud, list[Cloud]]:
     try:
         _, start = make_clouds(clouds[0].points, initial)
     except (ValueError, TypeError) as error:

@@ -11,6 +11,7 @@ import numpy as np
 from orthoslice.applications.descent.step_size import Callback, Objective, descend
 from orthoslice.backend.arrays import (
     Array,
+    HostArray,
     device,
     full_precision,
     is_bridged,
@@ -73,8 +74,8 @@ class Descent:
     name: str
     points: Array
     value: float
-    history: np.ndarray[Any, Any]
-    movement: np.ndarray[Any, Any]
+    history: HostArray
+    movement: HostArray
     error: float
     converged: bool
     n_steps: int

@@ -84,7 +84,7 @@ class Objective:
         key = Key.from_seed(self.seed, like)
         return key.fold(step, STEPS) if self.fresh else key
 
-    def _inverse(self, step: int) -> np.ndarray[Any, Any] | float:
+    def _inverse(self, step: int) -> HostArray | float:
         """The inverse of A, or the identity over A's largest eigenvalue, which is no larger."""
         if not self.is_sliced:
             return 1.0
@@ -105,12 +105,12 @@ class Objective:
         return len(runs) == 1 and self.request.sampler.is_basis(runs[0].rows, self._dim)
 
     @functools.cached_property
-    def _fixed_inverse(self) -> np.ndarray[Any, Any]:
+    def _fixed_inverse(self) -> HostArray:
         # A pseudo-inverse: points do not move within the null space of A, which no direction sees.
-        inverse: np.ndarray[Any, Any] = np.linalg.pinv(self._second_moment(0), rcond=1e-10, hermitian=True)
+        inverse: HostArray = np.linalg.pinv(self._second_moment(0), rcond=1e-10, hermitian=True)
         return inverse
 
-    def _second_moment(self, step: int) -> np.ndarray[Any, Any]:
+    def _second_moment(self, step: int) -> HostArray:
         """A of the directions of a step."""
         sampler, layout, dim = self.request.sampler, self.request.layout, self._dim
         if isinstance(sampler, Given):

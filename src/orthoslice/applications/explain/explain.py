@@ -209,7 +209,7 @@ def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
     return named
 
 
-def _row_labels(x: Any) -> Any:
+def _row_labels(x: object) -> Any:
     """The labels of the rows of a pandas frame, or None; lists have an `index` too."""
     labels = getattr(x, "index", None)
     return labels if hasattr(labels, "equals") else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -219,7 +219,7 @@ def _rematch_refusal(
     return rows_refusal(x.points, y.points)
 
 
-def _rematch_work(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, *_: Any) -> PlainWork:
+def _rematch_work(match: Match, order: Array, levels: int, x: Cloud, y: Cloud, *_: object) -> PlainWork:
     # All pairs of a group are priced, by as many coordinates as they have, and an assignment is solved.
     return PlainWork.of(x.points, times=x.n / (1 << levels))
 

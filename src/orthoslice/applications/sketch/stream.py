@@ -248,7 +248,7 @@ class Stream:
         seen.bins, seen.n, seen.columns = bins, seen.n + len(table), columns
         seen.reach = max(seen.reach, reach)
 
-    def _read(self, points: Any) -> tuple[list[Hashable] | None, HostArray]:
+    def _read(self, points: object) -> tuple[list[Hashable] | None, HostArray]:
         """Names of the columns from now on, and points in host memory, in their order."""
         columns, known = column_names("points", points), self._seen.columns
         array = as_array("points", points)
@@ -312,7 +312,7 @@ class Stream:
             largest * self.resolution,
         )
 
-    def _check_alike(self, other: Any) -> None:
+    def _check_alike(self, other: object) -> None:
         if not isinstance(other, Stream):
             raise TypeError(f"Streams go with streams; got {type(other).__name__}.")
         for name in ("dim", "p", "directions", "n_directions", "rng", "resolution", "bins"):
@@ -334,7 +334,7 @@ class Stream:
         )
 
 
-def _same_rows(own: Given, given: Any) -> bool:
+def _same_rows(own: Given, given: object) -> bool:
     return isinstance(given, Given) and np.array_equal(own.theta, given.theta)
 
 

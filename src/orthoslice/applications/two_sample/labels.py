@@ -142,7 +142,7 @@ def grouped_exchange(in_x: HostArray, group: HostArray) -> Exchange:
     )
 
 
-def check_groups(groups: Any, n: int, m: int) -> Exchange:
+def check_groups(groups: object, n: int, m: int) -> Exchange:
     """What may change places, given the groups of two samples of n and m points as the user passed them."""
     if groups is None:
         return free_exchange(n, m)

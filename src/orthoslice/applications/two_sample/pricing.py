@@ -61,7 +61,9 @@ What the labellings cost on the lines, summed over directions: `values` are the 
 """
 
 
-def _lines_work(values: HostArray, at: HostArray, words: HostArray, sizes: HostArray, *rest: Any) -> PlainWork:
+def _lines_work(
+    values: HostArray, at: HostArray, words: HostArray, sizes: HostArray, *rest: object
+) -> PlainWork:
     *_, p = rest
     return PlainWork.of(values, times=len(sizes) / (32 if p == 1 else 8))
 

@@ -264,7 +264,7 @@ def two_sample_test(
     )
 
 
-def _check_method(method: Any, p: float) -> None:
+def _check_method(method: object, p: float) -> None:
     if not isinstance(method, str) or method not in ("sliced", "projected", "auto"):
         raise ValueError(f"`method` must be 'sliced', 'projected' or 'auto'; got {method!r}.")
     if method == "auto" and p != 1:
@@ -280,7 +280,7 @@ def _check_flags(**named: Any) -> None:
             raise TypeError(f"`{name}` must be True, False or None; got {value!r}.")
 
 
-def _check_sampler(directions: Any, dim: int) -> Sampler:
+def _check_sampler(directions: object, dim: int) -> Sampler:
     sampler = check_host_directions(directions, Cloud(np.zeros((1, dim))))
     if isinstance(sampler, Stratified):
         raise ValueError(
@@ -393,7 +393,7 @@ def _default_memory(home: Array | None) -> int:
     return check_memory("256MB") if home is None else free_bytes(home) // 2
 
 
-def _lazy_clouds(x: Any, y: Any) -> tuple[Cloud, Cloud]:
+def _lazy_clouds(x: object, y: object) -> tuple[Cloud, Cloud]:
     from orthoslice.parallel.chunks import lazy_clouds
 
     cloud_x, cloud_y = lazy_clouds(("x", x, None), ("y", y, None))

@@ -1,6 +1,16 @@
 """The only place that names array libraries: namespaces, keys of random numbers, operations, gradients."""
 
-from orthoslice.backend.array_types import Array, DType, Floats, HostArray, Indices, JaxArray, Namespace, Tensor
+from orthoslice.backend.array_types import (
+    Array,
+    DType,
+    Floats,
+    HostArray,
+    Indices,
+    JaxArray,
+    Namespace,
+    Rows,
+    Tensor,
+)
 from orthoslice.backend.arrays.autodiff import (
     NO_GRADIENTS,
     Compute,
@@ -80,6 +90,7 @@ __all__ = [
     "Operation",
     "Outcome",
     "PlainWork",
+    "Rows",
     "Tensor",
     "Wanted",
     "add_totals",

@@ -39,7 +39,7 @@ def differentiable(
     compute: Compute,
     request: Hashable,
     inputs: tuple[Array | None, ...],
-    constants: Any,
+    constants: object,
     trailing: tuple[int, ...],
     *,
     compilable: bool,
@@ -72,7 +72,7 @@ def with_gradients(
     compute: Compute,
     request: Hashable,
     inputs: tuple[Array | None, ...],
-    constants: Any,
+    constants: object,
     wanted: Wanted,
     *,
     compilable: bool,
@@ -103,14 +103,14 @@ def _in_memory(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _jax_outcome(compute: Compute, request: Hashable, wanted: Wanted) -> Any:
-    def run(inputs: tuple[JaxArray | None, ...], constants: Any) -> Outcome:
+    def run(inputs: tuple[JaxArray | None, ...], constants: object) -> Outcome:
         return compute(request, inputs, constants, wanted)
 
     return sys.modules["jax"].jit(run)
 
 
 def _through_numpy(
-    compute: Compute, request: Any, inputs: tuple[Array | None, ...], constants: Any, wanted: Wanted
+    compute: Compute, request: object, inputs: tuple[Array | None, ...], constants: object, wanted: Wanted
 ) -> Outcome:
     """Compute with NumPy arrays that share memory with the tensors."""
     torch = sys.modules["torch"]
@@ -161,7 +161,7 @@ def _jax_function(compute: Compute, request: Hashable, trailing: tuple[int, ...]
     zero = jax.custom_derivatives.SymbolicZero
 
     @jax.custom_jvp  # type: ignore[untyped-decorator]
-    def primal(inputs: tuple[JaxArray | None, ...], constants: Any) -> tuple[JaxArray, tuple[JaxArray, ...]]:
+    def primal(inputs: tuple[JaxArray | None, ...], constants: object) -> tuple[JaxArray, tuple[JaxArray, ...]]:
         outcome = compute(request, inputs, constants, (False,) * len(inputs))
         return outcome.value, outcome.extra
 
@@ -202,11 +202,11 @@ def _first_derivative() -> Any:
 
     class FirstDerivative(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
+        def forward(ctx: object, gradient: Tensor, *inputs: Tensor) -> Tensor:
             return gradient.clone()
 
         @staticmethod
-        def backward(ctx: Any, *_: Tensor) -> Any:
+        def backward(ctx: object, *_: Tensor) -> Any:
             raise RuntimeError(
                 "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
             )

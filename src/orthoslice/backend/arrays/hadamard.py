@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from orthoslice.backend.array_types import Array
+from orthoslice.backend.array_types import Array, Rows
 from orthoslice.backend.arrays.namespace import device, is_traced, namespace, to_numpy
 from orthoslice.backend.arrays.operations import (
     Operation,
@@ -55,7 +55,7 @@ def _power_refusal(dim: int) -> str | None:
     return None if dim > 0 and dim & (dim - 1) == 0 else f"it takes lengths that are powers of two, not {dim}"
 
 
-def _blocks_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]]) -> str | None:
+def _blocks_refusal(array: Array, signs: Array, parts: list[tuple[int, Rows]]) -> str | None:
     if not all(isinstance(within, slice) for _, within in parts):
         return "it takes rows by slices"
     if array.dtype != signs.dtype:
@@ -63,19 +63,19 @@ def _blocks_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]]) ->
     return _power_refusal(signs.shape[-1])
 
 
-def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+def _hadamard_refusal(array: Array, signs: Array, parts: list[tuple[int, Rows]], *_: object) -> str | None:
     return _blocks_refusal(array, signs, parts) or host_refusal(array, signs)
 
 
-def _project_work(points: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> PlainWork:
+def _project_work(points: Array, signs: Array, parts: list[tuple[int, Rows]], *_: object) -> PlainWork:
     return PlainWork.of(signs, times=points.shape[0])
 
 
-def _adjoint_work(slopes: Array, signs: Array, parts: list[tuple[int, Any]], *_: Any) -> PlainWork:
+def _adjoint_work(slopes: Array, signs: Array, parts: list[tuple[int, Rows]], *_: object) -> PlainWork:
     return PlainWork.of(signs, times=slopes.shape[1])
 
 
-def _hadamard_cuda_refusal(array: Array, signs: Any, parts: list[tuple[int, Any]], *_: Any) -> str | None:
+def _hadamard_cuda_refusal(array: Array, signs: Any, parts: list[tuple[int, Rows]], *_: object) -> str | None:
     refusal = _blocks_refusal(array, signs, parts)
     if refusal is None and as_span(parts) is None:
         return "it takes consecutive rows of consecutive blocks"
@@ -103,7 +103,7 @@ hadamard_project.implementation("cuda", _hadamard_cuda_refusal)(project_on_span)
 
 
 @hadamard_project.implementation("reference", lambda *_: None)
-def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]], paired: bool) -> Array:
+def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Rows]], paired: bool) -> Array:
     xp = namespace(points)
     n, dim = points.shape
     ambient = signs.shape[-1]
@@ -112,7 +112,7 @@ def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]],
     projected = []
     for first, count, within in _like_parts(parts):
 
-        def step(signs: Array, within: Any = within) -> tuple[Array, tuple[Array, ...]]:
+        def step(signs: Array, within: Rows = within) -> tuple[Array, tuple[Array, ...]]:
             image = xp.broadcast_to(padded[None, :, :], (signs.shape[0], n, ambient))
             for k in range(signs.shape[1]):
                 image = _walsh_hadamard(_multiply(image, signs[:, k, None, :], paired))
@@ -124,7 +124,7 @@ def _hadamard_project(points: Array, signs: Array, parts: list[tuple[int, Any]],
     return concat_rows(projected)
 
 
-def _like_parts(parts: list[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
+def _like_parts(parts: list[tuple[int, Rows]]) -> Iterator[tuple[int, int, Rows]]:
     """Consecutive blocks of which the same rows are meant: the first, how many, and those rows."""
     k = 0
     while k < len(parts):
@@ -135,16 +135,16 @@ def _like_parts(parts: list[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
         k += count
 
 
-def _at_once(count: int, within: Any, ambient: int) -> int:
+def _at_once(count: int, within: Rows, ambient: int) -> int:
     """How many blocks to transform at once: together they have no more rows than are taken of all blocks."""
     return max(1, count * _n_rows(within) // ambient)
 
 
-def _n_rows(within: Any) -> int:
+def _n_rows(within: Rows) -> int:
     return int(within.stop - within.start if isinstance(within, slice) else within.shape[0])
 
 
-def _take_last(array: Array, within: Any) -> Array:
+def _take_last(array: Array, within: Rows) -> Array:
     return array[..., within] if isinstance(within, slice) else namespace(array).take(array, within, axis=-1)
 
 
@@ -179,7 +179,7 @@ hadamard_adjoint.implementation("cuda", _hadamard_cuda_refusal)(carry_back_from_
 
 @hadamard_adjoint.implementation("reference", lambda *_: None)
 def _hadamard_adjoint(
-    slopes: Array, signs: Array, parts: list[tuple[int, Any]], dim: int, paired: bool
+    slopes: Array, signs: Array, parts: list[tuple[int, Rows]], dim: int, paired: bool
 ) -> Array:
     xp = namespace(slopes)
     n, ambient = slopes.shape[-1], signs.shape[-1]
@@ -187,7 +187,7 @@ def _hadamard_adjoint(
     used = 0
     for first, count, within in _like_parts(parts):
 
-        def step(signs: Array, slopes: Array, within: Any = within) -> tuple[Array, tuple[Array, ...]]:
+        def step(signs: Array, slopes: Array, within: Rows = within) -> tuple[Array, tuple[Array, ...]]:
             image = _place_last(xp.matrix_transpose(slopes), within, ambient)
             for k in range(signs.shape[1] - 1, -1, -1):
                 image = _multiply(_walsh_hadamard(image), signs[:, k, None, :], paired)
@@ -203,7 +203,7 @@ def _hadamard_adjoint(
     return totals[0]
 
 
-def _place_last(values: Array, within: Any, size: int) -> Array:
+def _place_last(values: Array, within: Rows, size: int) -> Array:
     """The transpose of :func:`_take_last`: the values at their places along the last axis, and 0 elsewhere."""
     xp = namespace(values)
     if not isinstance(within, slice):

@@ -8,7 +8,7 @@ talking to the host. Any number is reached directly from its position: nothing i
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from orthoslice.backend.array_types import Array, DType, HostArray, Namespace, Tensor
 from orthoslice.backend.arrays.namespace import device, namespace
@@ -66,7 +66,7 @@ def threefry(key: Key, c0: Array, c1: Array) -> tuple[Array, Array]:
     return x0, x1
 
 
-def _key_refusal(key: Key, *_: Any) -> str | None:
+def _key_refusal(key: Key, *_: object) -> str | None:
     return cuda_refusal(*key, dtype="int32")
 
 

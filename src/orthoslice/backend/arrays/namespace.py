@@ -206,7 +206,7 @@ def constant(make: Callable[..., HostArray], arguments: tuple[Hashable, ...], li
 
 
 @functools.lru_cache(maxsize=256)
-def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: Any) -> Tensor:
+def _kept(make: Callable[..., Any], arguments: tuple[Hashable, ...], dtype: DType, place: object) -> Tensor:
     torch = sys.modules["torch"]
     # The first call may be in inference mode, but later ones share the tensor and need not be.
     with torch.inference_mode(False):

@@ -69,7 +69,7 @@ class _Choice(NamedTuple, Generic[Result]):
     postponed: list[tuple[str, int]]
     """Kernels that take the arguments and do not pay yet, with the numbers that plain code goes through."""
 
-    def run(self, *args: Any) -> Result:
+    def run(self, *args: object) -> Result:
         """Run the implementation, and note a kernel that was compiled for that."""
         if self.kernel is None or not paying.begin(self.kernel):
             return self.implementation.run(*args)
@@ -165,23 +165,23 @@ class Operation(Generic[Result]):
             _forcing.reset(outer)
             self._forced.reset(token)
 
-    def __call__(self, *args: Any) -> Result:
+    def __call__(self, *args: object) -> Result:
         choice = self._choose(args)
         for kernel, numbers in choice.postponed:
             paying.count_plain(kernel, numbers)
         return choice.run(*args)
 
-    def chosen(self, *args: Any) -> Callable[..., Result]:
+    def chosen(self, *args: object) -> Callable[..., Result]:
         """What would run for these arguments; for callers that repeat themselves."""
         choice = self._choose(args)
         is_new = choice.kernel is not None and not paying.is_ready(choice.kernel)
         return choice.run if is_new else choice.implementation.run
 
-    def is_postponed(self, *args: Any) -> bool:
+    def is_postponed(self, *args: object) -> bool:
         """Whether a kernel takes these arguments that it does not pay to compile yet."""
         return bool(self._choose(args).postponed)
 
-    def row_bytes(self, *args: Any) -> int:
+    def row_bytes(self, *args: object) -> int:
         """The working memory that a row of these arguments needs at its peak."""
         says = self._choose(args).implementation.row_bytes or self._implementations[-1].row_bytes
         assert says is not None, f"no implementation of {self.name} says what it needs"
@@ -207,7 +207,7 @@ class Operation(Generic[Result]):
 
 
 def _only(*kinds: str) -> Callable[..., str | None]:
-    def accepts(array: Array, *_: Any) -> str | None:
+    def accepts(array: Array, *_: object) -> str | None:
         return None if library(array) in kinds else f"it takes arrays of {' or '.join(kinds)}"
 
     return accepts

@@ -25,7 +25,7 @@ def register_pytree(kind: str | None, record: type, flatten: Flatten, unflatten:
         return
     from torch.utils import _pytree  # torch has no public name for it yet
 
-    def flatten_to_list(value: Any) -> tuple[list[Any], Any]:
+    def flatten_to_list(value: object) -> tuple[list[Any], Any]:
         leaves, static = flatten(value)
         return list(leaves), static
 

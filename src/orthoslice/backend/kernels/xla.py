@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from orthoslice.backend.array_types import DType, JaxArray
 from orthoslice.backend.kernels import numba_refusal
 
 
@@ -55,7 +56,7 @@ def _register() -> None:
         sys.modules["jax"].ffi.register_ffi_target(name, capsule, platform="cpu")
 
 
-def score_rows(px: Any, py: Any, p: float, dtype: Any, plain: Callable[..., Any]) -> Any:
+def score_rows(px: JaxArray, py: JaxArray, p: float, dtype: DType, plain: Callable[..., JaxArray]) -> JaxArray:
     """Costs on the line of `px (..., n)` against `py (..., m)`, `(...)` of this type.
 
     `plain(px, py, p)` does the same on other devices, and tells derivatives.
@@ -65,7 +66,14 @@ def score_rows(px: Any, py: Any, p: float, dtype: Any, plain: Callable[..., Any]
     return _called("scores", shapes, px, py, p, 1.0, lambda a, b: plain(a, b, p))
 
 
-def slope_rows(px: Any, py: Any, p: float, factor: float, dtype: Any, plain: Callable[..., Any]) -> Any:
+def slope_rows(
+    px: JaxArray,
+    py: JaxArray,
+    p: float,
+    factor: float,
+    dtype: DType,
+    plain: Callable[..., tuple[JaxArray, JaxArray, JaxArray]],
+) -> JaxArray:
     """`factor` times the same, and its derivatives by `px` and `py`."""
     jax = sys.modules["jax"]
     slopes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (px, py))
@@ -74,7 +82,13 @@ def slope_rows(px: Any, py: Any, p: float, factor: float, dtype: Any, plain: Cal
 
 
 def _called(
-    what: str, shapes: Any, px: Any, py: Any, p: float, factor: float, plain: Callable[[Any, Any], Any]
+    what: str,
+    shapes: object,
+    px: JaxArray,
+    py: JaxArray,
+    p: float,
+    factor: float,
+    plain: Callable[[Any, Any], Any],
 ) -> Any:
     jax = sys.modules["jax"]
     name = f"orthoslice_{what}_{px.dtype.name}"
@@ -83,11 +97,11 @@ def _called(
     )
 
     @jax.custom_jvp  # type: ignore[untyped-decorator]
-    def run(a: Any, b: Any) -> Any:
+    def run(a: JaxArray, b: JaxArray) -> JaxArray:
         return jax.lax.platform_dependent(a, b, cpu=by_call, default=plain)
 
     @run.defjvp  # type: ignore[untyped-decorator]
-    def _(primals: Any, tangents: Any) -> Any:
+    def _(primals: tuple[JaxArray, ...], tangents: tuple[JaxArray, ...]) -> Any:
         return jax.jvp(plain, primals, tangents)
 
     return run(px, py)

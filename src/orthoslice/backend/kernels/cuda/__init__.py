@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda.compiling import Program, checked, compiled_function, in_context
 from orthoslice.backend.torch_internals import current_device, current_stream
 
@@ -62,7 +63,7 @@ class Kernel:
 class Packed:
     """Room for the arguments of a kernel, laid out as it reads them: addresses, then numbers."""
 
-    def __init__(self, addresses: int, layout: str, numbers: tuple[Any, ...]) -> None:
+    def __init__(self, addresses: int, layout: str, numbers: tuple[float, ...]) -> None:
         whole = struct.Struct(f"{addresses}P{layout}")
         self.room = ctypes.create_string_buffer(whole.size)
         whole.pack_into(self.room, 0, *(0,) * addresses, *numbers)
@@ -88,7 +89,7 @@ class Launch:
         grid: int,
         threads: int,
         shared_bytes: int,
-        numbers: tuple[Any, ...],
+        numbers: tuple[float, ...],
     ) -> None:
         self._start = starter(kernel.name, program, device, grid, threads, shared_bytes)
         self._device = device
@@ -96,7 +97,7 @@ class Launch:
         # Threads must not write over each other's arguments.
         self._here = threading.local()
 
-    def __call__(self, *where: Any) -> None:
+    def __call__(self, *where: Tensor) -> None:
         """Start it on the current stream of its device.
 
         Takes tensors, addresses or other integers of 64 bits; None is the null pointer.
@@ -118,7 +119,7 @@ class Launch:
 
 @functools.lru_cache(maxsize=1024)
 def bind(
-    kernel: Kernel, program: Program, device: int, grid: int, threads: int, shared_bytes: int, *numbers: Any
+    kernel: Kernel, program: Program, device: int, grid: int, threads: int, shared_bytes: int, *numbers: float
 ) -> Launch:
     """A kernel with `grid` blocks and these numbers, kept for the next time."""
     return Launch(kernel, program, device, grid, threads, shared_bytes, numbers)
@@ -133,18 +134,18 @@ def most_shared_bytes(device: int) -> int:
     return int(getattr(known, "shared_memory_per_block_optin", _SHARED_BYTES))
 
 
-def free_bytes(tensor: Any) -> int:
+def free_bytes(tensor: Tensor) -> int:
     """Bytes of free memory on the device of a tensor."""
     free, _ = sys.modules["torch"].cuda.mem_get_info(tensor.device)
     return int(free)
 
 
-def empty(like: Any, shape: tuple[int, ...], kind: str) -> Any:
+def empty(like: Tensor, shape: tuple[int, ...], kind: str) -> Tensor:
     """An uninitialised tensor on the device of `like`; `kind` names its type."""
     return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
 
 
-def is_on_gpu(array: Any) -> bool:
+def is_on_gpu(array: object) -> bool:
     """Whether this is a tensor in the memory of an NVIDIA GPU."""
     return bool(getattr(array, "is_cuda", False))
 

@@ -231,7 +231,7 @@ def _compile_all(waiting: deque[Program], target: str) -> None:
             _machine_code(waiting.popleft(), target)
 
 
-def checked(answer: Any) -> Any:
+def checked(answer: object) -> Any:
     """What a call of the bindings returned beside its status, or an error."""
     status, *rest = answer if isinstance(answer, tuple) else (answer,)
     if status.value != 0:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import (
     Kernel,
     Launch,
@@ -70,7 +70,9 @@ def _on_chip_bytes(rows: int, dim: int) -> int:
     return 8 * (padded * (width + _SMALL) + tables + 2 * _PANEL + 1)
 
 
-def unit_rows(key: Any, step: Any, steps: int, first: int, count: int, dim: int, purpose: int) -> Any:
+def unit_rows(
+    key: tuple[Tensor, Tensor], step: Tensor | None, steps: int, first: int, count: int, dim: int, purpose: int
+) -> Tensor:
     """Rows `first .. first + count` of independent directions, float32 `(count, dim)`."""
     out = empty(key[0], (count, dim), "float32")
     shape = count, _DRAWERS, _unit_row_bytes(dim)
@@ -80,8 +82,15 @@ def unit_rows(key: Any, step: Any, steps: int, first: int, count: int, dim: int,
 
 
 def orthonormal_rows(
-    key: Any, step: Any, steps: int, first: int, rows: int, total: int, dim: int, purpose: int
-) -> Any:
+    key: tuple[Tensor, Tensor],
+    step: Tensor | None,
+    steps: int,
+    first: int,
+    rows: int,
+    total: int,
+    dim: int,
+    purpose: int,
+) -> Tensor:
     """The first `total` rows of orthonormal blocks of `rows` rows from block `first` on, float32."""
     work = _work(key[0].get_device(), 1, total, rows, dim)
     room, out = work.room(key[0]), empty(key[0], (total, dim), "float32")
@@ -90,7 +99,7 @@ def orthonormal_rows(
     return out
 
 
-def orthonormalise(gaussian: Any, total: int) -> Any:
+def orthonormalise(gaussian: Tensor, total: int) -> Tensor:
     """The first `total` rows of blocks `(blocks, rows, dim)` of float64, made orthonormal, in float32."""
     blocks, rows, dim = gaussian.shape
     work = _work(gaussian.get_device(), 1, total, rows, dim)
@@ -139,7 +148,7 @@ class Work:
             self._orthonormalise = bind(_ORTHONORMALISE_TILES, _TILED, device, *shape, *numbers)
         self._device, self._shape = device, (ahead, blocks, rows, dim, self.tall, self.wide)
 
-    def room(self, like: Any) -> Any:
+    def room(self, like: Tensor) -> Tensor:
         """Working memory beside a tensor."""
         return empty(like, (self.bytes // 8,), "float64")
 
@@ -150,7 +159,15 @@ class Work:
         numbers = steps, purpose, *self._shape, self._n_counters
         return bind(_DRAW_NORMALS, _PROGRAM, self._device, grid, _DRAWERS, 0, *numbers)
 
-    def orthonormalise(self, room: Any, out: Any, key: Any, step: Any, held: Any, now: Any) -> None:
+    def orthonormalise(
+        self,
+        room: Tensor,
+        out: Tensor,
+        key: tuple[Tensor, Tensor],
+        step: Tensor | None,
+        held: Tensor | None,
+        now: Tensor | None,
+    ) -> None:
         """Make the drawn rows orthonormal, in float32, and hold them; hand out those of this step as `now`."""
         start = room.data_ptr()
         self._orthonormalise(*[start + part for part in self._parts], out, *key, step, held, now)
@@ -188,7 +205,7 @@ class DrawnAhead:
     those of one. They are held until their step. The device, which counts the steps, checks which are held.
     """
 
-    def __init__(self, step: Any, steps: int, rows: int, total: int, dim: int, purpose: int) -> None:
+    def __init__(self, step: Tensor, steps: int, rows: int, total: int, dim: int, purpose: int) -> None:
         device = step.get_device()
         self._stream = current_stream(device)
         ahead = steps_ahead(device, rows, total, dim)
@@ -204,7 +221,7 @@ class DrawnAhead:
         """Whether the current CUDA stream is that of earlier calls: another could overwrite what they read."""
         return current_stream(self._now.get_device()) == self._stream
 
-    def __call__(self, key: Any, step: Any) -> Any:
+    def __call__(self, key: tuple[Tensor, Tensor], step: Tensor | None) -> Tensor:
         """The directions of a step, float32 `(total, dim)`, which the next call overwrites."""
         room = self._work.room(step)
         self._draw(*key, step, self._held, room, room.data_ptr() + self._work.counters, 0)

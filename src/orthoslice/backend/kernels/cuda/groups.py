@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
 
 LARGEST_GROUP = 128
@@ -17,7 +16,7 @@ _MATCH = Kernel("match_groups", 5, "iiif")
 _SHARED_BYTES = 4 * LARGEST_GROUP * (LARGEST_GROUP + 4)
 
 
-def match_groups(x: Any, y: Any, order: Any, partner: Any, levels: int, p: float) -> Any:
+def match_groups(x: Tensor, y: Tensor, order: Tensor, partner: Tensor, levels: int, p: float) -> Tensor:
     """Partners `(n,)` for the points `x (n, dim)`, among those `y[partner]` that their group has.
 
     Parameters

@@ -5,8 +5,9 @@ The plain references are the implementations of that name in `orthoslice.backend
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind, most_shared_bytes
 from orthoslice.backend.kernels.row_span import RowSpan, as_span
 
@@ -48,7 +49,7 @@ class _Tiles(NamedTuple):
     log_lanes: int
 
     @classmethod
-    def of(cls, n: int, signs: Any, held: int) -> _Tiles:
+    def of(cls, n: int, signs: Tensor, held: int) -> _Tiles:
         """Those of `n` points, for thread blocks that hold so many tiles."""
         log_dim, size = signs.shape[-1].bit_length() - 1, signs.element_size()
         log_columns = max(log_dim, _BITS)
@@ -58,14 +59,14 @@ class _Tiles(NamedTuple):
         return cls(-(-n // points), items >> _BITS, size * items, log_dim, log_lanes)
 
 
-def _numbers(n: int, dim: int, tiles: _Tiles, span: RowSpan, signs: Any, paired: bool) -> tuple[Any, ...]:
+def _numbers(n: int, dim: int, tiles: _Tiles, span: RowSpan, signs: Tensor, paired: bool) -> tuple[int, ...]:
     """What both kernels are told after their addresses."""
     ambient, rounds = signs.shape[-1], signs.shape[1]
     shape = tiles.log_dim, tiles.log_lanes
     return n, dim, tiles.n_tiles, span.block_rows, rounds, paired, *shape, ambient**-0.5
 
 
-def project_on_span(points: Any, signs: Any, parts: list[tuple[int, slice]], paired: bool) -> Any:
+def project_on_span(points: Tensor, signs: Tensor, parts: list[tuple[int, slice]], paired: bool) -> Tensor:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`."""
     (n, dim), span = points.shape, as_span(parts)
     assert span is not None
@@ -79,8 +80,8 @@ def project_on_span(points: Any, signs: Any, parts: list[tuple[int, slice]], pai
 
 
 def carry_back_from_span(
-    slopes: Any, signs: Any, parts: list[tuple[int, slice]], dim: int, paired: bool
-) -> Any:
+    slopes: Tensor, signs: Tensor, parts: list[tuple[int, slice]], dim: int, paired: bool
+) -> Tensor:
     """The transpose of :func:`project_on_span`: from `slopes (rows, n)` to `(n, dim)`; always summed alike."""
     n, span = slopes.shape[1], as_span(parts)
     assert span is not None

@@ -6,8 +6,7 @@ The labels are those that the processor draws. The plain references are those of
 
 from __future__ import annotations
 
-from typing import Any
-
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
 
 GROUP = 256
@@ -28,7 +27,9 @@ _WALK_BYTES = GROUP * (8 + 4 * _WORDS)
 _MOST_WARPS = 4096
 
 
-def draw_words(key: int, first: int, left: Any, quota: Any, weight: Any, lanes: int) -> tuple[Any, Any]:
+def draw_words(
+    key: int, first: int, left: Tensor, quota: Tensor, weight: Tensor, lanes: int
+) -> tuple[Tensor, Tensor]:
     """Labels of `lanes` labellings from `first` on, and how many points each gives to x.
 
     Parameters
@@ -57,7 +58,7 @@ def draw_words(key: int, first: int, left: Any, quota: Any, weight: Any, lanes: 
     return words, sizes
 
 
-def line_costs(values: Any, at: Any, words: Any, sizes: Any, p: float, room: int) -> Any:
+def line_costs(values: Tensor, at: Tensor, words: Tensor, sizes: Tensor, p: float, room: int) -> Tensor:
     """Costs on the lines of all directions, float64 `(slices, labellings)`.
 
     Parameters
@@ -88,7 +89,9 @@ def line_costs(values: Any, at: Any, words: Any, sizes: Any, p: float, room: int
     return totals
 
 
-def space_costs(cloud: Any, order: Any, unit: Any, words: Any, sizes: Any, p: float, room: int) -> Any:
+def space_costs(
+    cloud: Tensor, order: Tensor, unit: Tensor, words: Tensor, sizes: Tensor, p: float, room: int
+) -> Tensor:
     """Costs in full space of the couplings that all directions induce, float64 `(slices, labellings)`.
 
     Parameters
@@ -112,7 +115,7 @@ def space_costs(cloud: Any, order: Any, unit: Any, words: Any, sizes: Any, p: fl
     return totals
 
 
-def _rows_for(at: Any, labellings: int, room: int) -> Any:
+def _rows_for(at: Tensor, labellings: int, room: int) -> Tensor:
     """Room for the labels of 32 labellings in the order of a direction, for as many warps as there may be."""
     slices, points = at.shape
     row = -(-points // 32) * 32

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Launch, Program, bind, empty
 
 _THREADS = 1024
@@ -14,7 +13,7 @@ LONGEST_CLOUD = 8192
 """More points than this are sorted elsewhere: a single block would be slow."""
 
 
-def lexicographic_order(points: Any) -> Any:
+def lexicographic_order(points: Tensor) -> Tensor:
     """The order of the points of every cloud of `points (clouds, n, dim)`, int64 `(clouds, n)`."""
     points = points.contiguous()
     clouds, n, dim = points.shape

@@ -6,8 +6,8 @@ The reference is `orthoslice.costs.lines.sorted_scores`, averaged over the rows 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda.products import add_product, product
 from orthoslice.backend.kernels.cuda.rows import (
     MOST_CENTRED,
@@ -41,15 +41,15 @@ BYTES_A_NUMBER = 16
 
 
 def sliced_loss(
-    x: Any,
-    y: Any,
-    theta: Any,
+    x: Tensor,
+    y: Tensor,
+    theta: Tensor,
     target: Sorted | None,
     p: float,
     wanted: tuple[bool, bool],
     memory: int,
-    step: Any,
-) -> tuple[Any, Any]:
+    step: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
     """Mean over `theta (slices, dim)` of the costs on the line of `x (n, dim)` and `y (m, dim)`.
 
     With a `target`, that is `y` projected and sorted. Returns a float32 scalar and the wanted gradients, one
@@ -71,7 +71,7 @@ def sliced_loss(
     return add_up(matched.scores, step), None
 
 
-def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep | None:
+def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> SmallStep | None:
     """The same for clouds of these shapes without a target, ready to be repeated, if they are small."""
     (n, dim), m, device = x.shape, y.shape[0], x.get_device()
     work = 2 * slices * n * dim
@@ -86,20 +86,26 @@ def small_step(x: Any, y: Any, slices: int, p: float, memory: int) -> SmallStep 
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
 
 
-def _projects_inside(x: Any, slices: int) -> bool:
+def _projects_inside(x: Tensor, slices: int) -> bool:
     """Whether the kernel that sorts clouds of this size on chip should also project them."""
     n, dim = map(int, x.shape)
     return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
 
 
 def _large_sliced_loss(
-    x: Any, y: Any, parts: Any, target: Sorted | None, p: float, wanted: tuple[bool, bool], step: Any
-) -> tuple[Any, Any]:
+    x: Tensor,
+    y: Tensor,
+    parts: tuple[Tensor, ...],
+    target: Sorted | None,
+    p: float,
+    wanted: tuple[bool, bool],
+    step: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
     """The same, some directions at a time, with products left to the library."""
     sizes = [theta.shape[0] for theta in parts]
     known = [None] * len(parts) if target is None else target.keys.split(sizes)
     moved = move_clouds(x, y, _whose_centre(x, y, target))
-    scores: list[Any] = []
+    scores: list[Tensor] = []
     gradient = None
     for theta, keys in zip(parts, known, strict=True):
         matched = _match_moved(*moved, theta, keys, p, 1 / sum(sizes), wanted)
@@ -109,12 +115,14 @@ def _large_sliced_loss(
     return add_up(scores[0] if len(parts) == 1 else sys.modules["torch"].cat(scores), step), gradient
 
 
-def _whose_centre(x: Any, y: Any, target: Sorted | None) -> Any:
+def _whose_centre(x: Tensor, y: Tensor, target: Sorted | None) -> Tensor:
     """The cloud that sets the origin of both: `x`, or `y` where a sorted target was moved by its own centre."""
     return x if target is None else y
 
 
-def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+def match_clouds(
+    x: Tensor, y: Tensor, theta: Tensor, p: float, factor: float, wanted: tuple[bool, bool]
+) -> Matched:
     """Project contiguous clouds and match them by order, whichever way is quickest for their size."""
     if x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
         if _projects_inside(x, theta.shape[0]):
@@ -125,7 +133,13 @@ def match_clouds(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
 
 
 def _match_moved(
-    x: Any, y: Any, theta: Any, target_keys: Any, p: float, factor: float, wanted: tuple[bool, bool]
+    x: Tensor,
+    y: Tensor,
+    theta: Tensor,
+    target_keys: Tensor | None,
+    p: float,
+    factor: float,
+    wanted: tuple[bool, bool],
 ) -> Matched:
     """The same for clouds that are moved to the origin, with products left to the library."""
     if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
@@ -144,12 +158,12 @@ def _match_moved(
     return match_sorted(px, py, p, factor, wanted)
 
 
-def _saves_launches(x: Any, y: Any, theta: Any) -> bool:
+def _saves_launches(x: Tensor, y: Tensor, theta: Tensor) -> bool:
     """Whether both clouds can be sorted at once, and are so small that the host takes longer than the GPU."""
     return x.shape == y.shape and bool(theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
 
 
-def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
+def _carry_back(total: Tensor, matched: Matched, theta: Tensor) -> Tensor:
     """The gradients by the points, added to those of directions before."""
     slopes = [s for s in matched[1:] if s is not None]
     sizes = [s.shape[1] for s in slopes]
@@ -161,13 +175,13 @@ def _carry_back(total: Any, matched: Matched, theta: Any) -> Any:
     return total
 
 
-def is_target_worth_sorting(x: Any, y: Any, slices: int) -> bool:
+def is_target_worth_sorting(x: Tensor, y: Tensor, slices: int) -> bool:
     """Whether a step would use a sorted target: small clouds are sorted faster than sorted rows are read."""
     on_chip = x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device())
     return not (on_chip and _projects_inside(x, slices))
 
 
-def sort_target(y: Any, theta: Any) -> Sorted:
+def sort_target(y: Tensor, theta: Tensor) -> Sorted:
     """A fixed target, projected on fixed directions and sorted: once for all steps."""
     y = y.float().contiguous()
     moved, _ = move_clouds(y, y[:0], y)

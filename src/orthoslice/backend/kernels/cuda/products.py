@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from orthoslice.backend.array_types import Array
+from orthoslice.backend.array_types import Array, Tensor
 
 
 def product(a: Array, b: Array) -> Array:
@@ -20,7 +20,7 @@ def product(a: Array, b: Array) -> Array:
     return _widened(a, b).to(a.dtype) if _is_rounded(a) else a @ b
 
 
-def add_product(total: Any, a: Any, b: Any, *, is_first: bool) -> None:
+def add_product(total: Tensor, a: Tensor, b: Tensor, *, is_first: bool) -> None:
     """Add :func:`product` to a torch tensor in place, or write it there if this is the first."""
     if not _is_rounded(a):
         total.addmm_(a, b, beta=0 if is_first else 1)
@@ -30,11 +30,11 @@ def add_product(total: Any, a: Any, b: Any, *, is_first: bool) -> None:
         total.add_(_widened(a, b))
 
 
-def _widened(a: Any, b: Any) -> Any:
+def _widened(a: Tensor, b: Tensor) -> Tensor:
     return a.double() @ b.double()
 
 
-def _is_rounded(factor: Any) -> bool:
+def _is_rounded(factor: Tensor) -> bool:
     """Whether torch would round this factor of a product to TF32."""
     if not getattr(factor, "is_cuda", False):
         return False

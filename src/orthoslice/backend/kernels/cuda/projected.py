@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind
 from orthoslice.backend.kernels.cuda.lexsort import ordering
 from orthoslice.backend.kernels.cuda.rows import adding, projecting, sorting
@@ -53,8 +54,14 @@ class ProjectedStep:
         self._orders, self._scores, self._rows = 4 * n, 2 * slices * parts, 2 * slices * n
 
     def __call__(
-        self, x: Any, y: Any, theta: Any, more_mass: Any, step: Any, wanted: tuple[bool, bool]
-    ) -> tuple[Any, Any]:
+        self,
+        x: Tensor,
+        y: Tensor,
+        theta: Tensor,
+        more_mass: Tensor,
+        step: Tensor | None,
+        wanted: tuple[bool, bool],
+    ) -> tuple[Tensor, Tensor | None]:
         """As :class:`.small.SmallStep`.
 
         `more_mass` is None, or NaN where a direction is: sorting would lose it, so it is added to every mass.

@@ -6,8 +6,8 @@ The plain references are the implementations of that name in `orthoslice.backend
 from __future__ import annotations
 
 import sys
-from typing import Any
 
+from orthoslice.backend.array_types import DType, Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
 
 _THREADS = 256
@@ -17,17 +17,19 @@ _DRAW_SIGNS = Kernel("draw_signs", 4, "iii")
 _FOLD_KEYS = Kernel("fold_keys", 6, "ii")
 
 
-def normal_table(high: Any, low: Any, rows: int, columns: int, dtype: Any) -> Any:
+def normal_table(high: Tensor, low: Tensor, rows: int, columns: int, dtype: DType) -> Tensor:
     """Standard normals `(keys, rows, columns)`, worked out in float64 and rounded to `dtype`."""
     return _table(_DRAW_NORMALS, (columns + 1) // 2, high, low, rows, columns, dtype)
 
 
-def sign_table(high: Any, low: Any, rows: int, columns: int, dtype: Any) -> Any:
+def sign_table(high: Tensor, low: Tensor, rows: int, columns: int, dtype: DType) -> Tensor:
     """Rademacher signs `(keys, rows, columns)`."""
     return _table(_DRAW_SIGNS, columns, high, low, rows, columns, dtype)
 
 
-def _table(kernel: Kernel, row_threads: int, high: Any, low: Any, rows: int, columns: int, dtype: Any) -> Any:
+def _table(
+    kernel: Kernel, row_threads: int, high: Tensor, low: Tensor, rows: int, columns: int, dtype: DType
+) -> Tensor:
     """Fill a table with `row_threads` threads for each of its rows."""
     out = high.new_empty((high.shape[0], rows, columns), dtype=dtype)
     count = high.shape[0] * rows * row_threads
@@ -38,7 +40,7 @@ def _table(kernel: Kernel, row_threads: int, high: Any, low: Any, rows: int, col
     return out
 
 
-def folded_keys(high: Any, low: Any, a: Any, b: int) -> tuple[Any, Any]:
+def folded_keys(high: Tensor, low: Tensor, a: Tensor, b: int) -> tuple[Tensor, Tensor]:
     """Keys encrypted from the counters `(a, b)`; `a` is an integer or an int32 tensor `(keys,)`."""
     is_table, n_keys = sys.modules["torch"].is_tensor(a), high.shape[0]
     count = max(n_keys, a.shape[0]) if is_table else n_keys

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import BUCKET, Kernel, Launch, Program, bind, empty, most_shared_bytes
 
 # Threads of a block and numbers a thread, by capacity.
@@ -93,7 +94,7 @@ class Shape(NamedTuple):
         return 2 * self.padded + scratch + self.digit_counts
 
     def bind(
-        self, source: Source, kernel: Kernel, device: int, grid: int, *numbers: Any, extra_words: int = 0
+        self, source: Source, kernel: Kernel, device: int, grid: int, *numbers: float, extra_words: int = 0
     ) -> Launch:
         words = self.words + extra_words
         return bind(kernel, _compiled_for(source, self), device, grid, self.threads, 4 * words, *numbers)
@@ -142,7 +143,7 @@ def numbers_a_thread(n: int) -> int:
     return _shape(n, places=True).items
 
 
-def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: Any, shared_bytes: int = 256) -> Launch:
+def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: float, shared_bytes: int = 256) -> Launch:
     """A kernel that sorts nothing."""
     return bind(kernel, _PLAIN, device, grid, _THREADS, shared_bytes, *numbers)
 
@@ -150,11 +151,11 @@ def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: Any, shared_by
 class Sorted(NamedTuple):
     """Rows in increasing order, and the place every number came from where that was asked for."""
 
-    keys: Any
-    places: Any
+    keys: Tensor
+    places: Tensor
 
 
-def sort_rows(rows: Any, places: bool) -> Sorted:
+def sort_rows(rows: Tensor, places: bool) -> Sorted:
     """Sort every row of `rows (slices, n)`; equal numbers stay in order of their places."""
     rows = rows.contiguous()
     slices, n = rows.shape
@@ -183,7 +184,7 @@ class LongSort:
         self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
         self._words = slices * sum(per_row)
 
-    def __call__(self, rows: Any, keys: Any, order: Any) -> None:
+    def __call__(self, rows: Tensor, keys: Tensor, order: Tensor) -> None:
         """Takes contiguous rows; then room for them in order, and for their places or None."""
         # One allocation for all: allocating takes longer than splitting.
         room = empty(rows, (self._words,), "int32")
@@ -214,12 +215,12 @@ def _words_to_deal(shape: Shape, buckets: int) -> int:
 class Matched(NamedTuple):
     """Costs `(slices,)` in float64, and their derivatives by the projections where those were wanted."""
 
-    scores: Any
-    x_slopes: Any
-    y_slopes: Any
+    scores: Tensor
+    x_slopes: Tensor
+    y_slopes: Tensor
 
 
-def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+def match_rows(px: Tensor, py: Tensor, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """`factor` times the costs on the line of `px (slices, n)` and `py (slices, m)`, and wanted derivatives."""
     if px.shape == py.shape and px.shape[1] <= longest_on_chip(px.get_device()):
         px, py = px.contiguous(), py.contiguous()
@@ -230,7 +231,9 @@ def match_rows(px: Any, py: Any, p: float, factor: float, wanted: tuple[bool, bo
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
 
-def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+def match_points(
+    x: Tensor, y: Tensor, theta: Tensor, p: float, factor: float, wanted: tuple[bool, bool]
+) -> Matched:
     """The same for clouds `x (n, dim)` and `y (n, dim)` on `theta (slices, dim)`; no projection is stored."""
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (slices, dim), n = theta.shape, x.shape[0]
@@ -239,7 +242,9 @@ def match_points(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tu
     return out
 
 
-def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
+def match_projected(
+    x: Tensor, y: Tensor, theta: Tensor, p: float, factor: float, wanted: tuple[bool, bool]
+) -> Matched:
     """The same for more and larger clouds: both are projected in one launch, and matched in another."""
     (slices, dim), n, device = theta.shape, x.shape[0], x.get_device()
     both = x.new_empty(2 * slices * n)
@@ -251,7 +256,7 @@ def match_projected(x: Any, y: Any, theta: Any, p: float, factor: float, wanted:
     return out
 
 
-def _new_matched(like: Any, slices: int, n: int, wanted: tuple[bool, bool]) -> Matched:
+def _new_matched(like: Tensor, slices: int, n: int, wanted: tuple[bool, bool]) -> Matched:
     scores = empty(like, (slices,), "float64")
     # One allocation for both: allocating takes longer than splitting.
     if wanted[0] and wanted[1]:
@@ -314,7 +319,7 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
 
-def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, Any]:
+def finish_step(matched: Matched, theta: Tensor, step: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """:func:`add_up` of the scores, and the gradients by the points, `slopes^T theta`, in one launch.
 
     The gradients `(rows, dim)` are those by x where it has slopes, and below them those by y.
@@ -328,14 +333,14 @@ def finish_step(matched: Matched, theta: Any, step: Any = None) -> tuple[Any, An
     return total, gradient
 
 
-def add_up(scores: Any, step: Any = None) -> Any:
+def add_up(scores: Tensor, step: Tensor | None = None) -> Tensor:
     """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
     out = empty(scores, (), "float32")
     adding(scores.get_device(), scores.shape[0])(scores, out, step)
     return out
 
 
-def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
+def move_clouds(x: Tensor, y: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Copies of contiguous clouds `(n, dim)`, `(m, dim)`, moved to the origin where `like` is far from it."""
     (n, dim), m = x.shape, y.shape[0]
     out = x.new_empty((n + m, dim))
@@ -345,7 +350,7 @@ def move_clouds(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
     return out[:n], out[n:]
 
 
-def far_centre(points: Any) -> Any:
+def far_centre(points: Tensor) -> Tensor:
     """Where clouds `(..., n, dim)` sit in coordinates in which that is far from 0, `(..., dim)`; else 0."""
     points = points.contiguous()
     *batch, n, dim = points.shape
@@ -355,7 +360,7 @@ def far_centre(points: Any) -> Any:
     return centre
 
 
-def check_rows(theta: Any, tolerance: float, rounding: float) -> Any:
+def check_rows(theta: Tensor, tolerance: float, rounding: float) -> Tensor:
     """Rows `(slices, dim)` made of unit length if they are so up to `tolerance`, and NaN if they are not."""
     slices, dim = theta.shape
     out, room = theta.new_empty(theta.shape), 8 * _THREADS

@@ -7,8 +7,8 @@ three allocations and starts two or three kernels. The reference is that of :mod
 from __future__ import annotations
 
 import functools
-from typing import Any
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda.rows import adding, finishing, matching, projecting
 
 # What regions of working memory are rounded up to, in numbers.
@@ -33,7 +33,9 @@ class SmallStep:
         # Scores, of twice the width; then the projections of both clouds, and over them their slopes.
         self._scores, self._rows = (-(-count // _ROUNDED) * _ROUNDED for count in (2 * slices, slices * n))
 
-    def __call__(self, x: Any, y: Any, theta: Any, step: Any, wanted: tuple[bool, bool]) -> tuple[Any, Any]:
+    def __call__(
+        self, x: Tensor, y: Tensor, theta: Tensor, step: Tensor | None, wanted: tuple[bool, bool]
+    ) -> tuple[Tensor, Tensor | None]:
         """The loss as a float32 scalar, and the wanted gradients, one below the other, or None.
 
         Adds 1 to an int64 `step` unless it is None.

@@ -11,8 +11,8 @@ operations, in an order that may change from run to run and with it the rounding
 from __future__ import annotations
 
 import sys
-from typing import Any
 
+from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
 
 _THREADS = 256
@@ -28,8 +28,8 @@ _PAIRS = 512
 
 
 def price_matches(
-    x: Any, y: Any, ix: Any, iy: Any, mass: Any, *, p: float, wanted: tuple[bool, ...]
-) -> tuple[Any, tuple[Any, ...]]:
+    x: Tensor, y: Tensor, ix: Tensor, iy: Tensor, mass: Tensor, *, p: float, wanted: tuple[bool, ...]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Scores `(slices,)` of couplings, and the gradients of their sum by x and by y as far as wanted.
 
     Parameters

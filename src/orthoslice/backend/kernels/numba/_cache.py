@@ -47,12 +47,12 @@ class SealedCache(FunctionCache):  # type: ignore[misc]
         stamp = self._impl.locator.get_source_stamp(), digest
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> Any:
         with contextlib.suppress(AttributeError):
             return super().load_overload(sig, target_context)
         return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: object, data: object) -> None:
         # OSError: a full disk, or a folder that is gone.
         with contextlib.suppress(OSError, AttributeError):
             super().save_overload(sig, data)
@@ -65,7 +65,7 @@ class _SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
         content = unsealed(read(path), self._context)
         return None if content is None else pickle.loads(content)
 
-    def _save(self, path: str, table: Any) -> None:
+    def _save(self, path: str, table: object) -> None:
         with self._open_for_write(path) as file:
             file.write(sealed(self._dump(table), self._context))
 
@@ -76,11 +76,11 @@ class _SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
     def _load_index(self) -> Any:
         return self._load(self._index_path) or {}
 
-    def _save_index(self, overloads: Any) -> None:
+    def _save_index(self, overloads: object) -> None:
         self._save(self._index_path, overloads)
 
     def _load_data(self, name: str) -> Any:
         return self._load(self._data_path(name))
 
-    def _save_data(self, name: str, data: Any) -> None:
+    def _save_data(self, name: str, data: object) -> None:
         self._save(self._data_path(name), data)

@@ -58,7 +58,7 @@ def _announced(kernel: Function) -> Function:
         return kernel
 
     @functools.wraps(compile_for)
-    def compile_aloud(*signature: Any) -> Any:
+    def compile_aloud(*signature: object) -> Any:
         with say_if_slow("compiling kernels for this processor, once"):
             return compile_for(*signature)
 

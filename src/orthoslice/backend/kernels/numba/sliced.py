@@ -225,7 +225,7 @@ def score_points(x: Floats, y: Floats, theta: Floats, p: float) -> Floats:
     return scores[:slices]
 
 
-def slope_projections(px: Floats, py: Floats, p: float, factor: float) -> tuple[Any, Any, Any]:
+def slope_projections(px: Floats, py: Floats, p: float, factor: float) -> tuple[Floats, Floats, Floats]:
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
