@@ -17,7 +17,7 @@ FLOORS = [
     {"check", "directions", "clouds", "couplings", "costs", "exact"},
     {"estimates"},
     {"applications", "control"},
-    {"nn", "parallel", "adapters", "cli", "plot", "datasets", "reporting"},
+    {"nn", "parallel", "adapters", "cli", "plot", "datasets"},
 ]
 FLOOR = {name: k for k, names in enumerate(FLOORS) for name in names}
 

@@ -20,7 +20,6 @@ import pytest
 import torch
 
 import orthoslice as osl
-from orthoslice.cli.report import write_report
 
 SOURCE = Path(osl.__file__).parent
 PROJECT = Path(__file__).parents[1]
@@ -46,7 +45,7 @@ HEAVY = [
 MODULES = [osl, osl.directions]
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
 FUNCTIONS |= {f"plot.{n}": getattr(osl.plot, n) for n in osl.plot.__all__}
-FUNCTIONS["write_report"] = write_report
+FUNCTIONS["write_report"] = osl.Comparison.write_report
 CLASSES = {n: c for m in MODULES for n in m.__all__ if inspect.isclass(c := getattr(m, n))}
 SAMPLERS = {
     n: c for n, c in CLASSES.items() if issubclass(c, osl.directions.Sampler) and not inspect.isabstract(c)
@@ -187,7 +186,8 @@ def test_types_are_shipped():
     assert (files("orthoslice") / "py.typed").is_file()
     for function in FUNCTIONS.values():
         signature = inspect.signature(function)
-        annotations = [q.annotation for q in signature.parameters.values()] + [signature.return_annotation]
+        annotations = [q.annotation for q in signature.parameters.values() if q.name != "self"]
+        annotations.append(signature.return_annotation)
         assert inspect.Signature.empty not in annotations
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from orthoslice.applications.columns import TableColumn, compare_columns, edges_of, tally_rows
 from orthoslice.applications.compare.column_pictures import picture_change, picture_values
-from orthoslice.cli.report.svg import render_key, render_picture
+from orthoslice.applications.compare.report.svg import render_key, render_picture
 
 NAMES = ("before", "after")
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -323,9 +322,11 @@ def test_plan_writes_over_no_input(run, tables, tmp_path):
 
 def test_report_hands_the_comparison_on(run, tables, tmp_path, monkeypatch):
     written = {}
-    module = types.ModuleType("orthoslice.cli.report")
-    module.write_report = lambda path, comparison, **_: written.update(path=path, comparison=comparison)
-    monkeypatch.setitem(sys.modules, "orthoslice.cli.report", module)
+
+    def write_report(comparison, path, **_):
+        written.update(path=path, comparison=comparison)
+
+    monkeypatch.setattr(osl.Comparison, "write_report", write_report)
     assert run("report", *tables, "-o", tmp_path / "r.html", "--n-permutations", 19).exit_code == 0
     found = written["comparison"]
     assert written["path"] == tmp_path / "r.html"

@@ -96,7 +96,7 @@ def test_ctrl_c_at_any_time(process, place):
     [
         ("p.csv", "numpy.savetxt"),
         ("p.npz", "numpy.savez_compressed"),
-        ("r.html", "orthoslice.cli.report.render_report"),
+        ("r.html", "orthoslice.applications.compare.report.page.render_page"),
     ],
 )
 def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name, place):
@@ -118,12 +118,13 @@ def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name
 
 LIMIT = """
 import resource
-import orthoslice.cli.row_pairs as row_pairs, orthoslice.cli.report as reporting
+import orthoslice.cli.row_pairs as row_pairs
+import orthoslice.applications.compare.compare as comparing
 real = row_pairs.replacing
 def limited(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     return real(path)
-row_pairs.replacing = reporting.replacing = limited
+row_pairs.replacing = comparing.replacing = limited
 """
 
 

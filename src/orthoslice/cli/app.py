@@ -313,7 +313,6 @@ def report(
     from orthoslice.backend.stopping import EXIT_INTERRUPTED
     from orthoslice.cli import render, running
     from orthoslice.cli.invocation import invocation
-    from orthoslice.cli.report import write_report
     from orthoslice.cli.row_pairs import check_output
 
     files = files_of(a, b, grouping)
@@ -328,7 +327,7 @@ def report(
     found = running.work_out(ready, all_parts(), answer, clustering.scheduler)
     if answer.exit_code != EXIT_INTERRUPTED:
         with running.status("Drawing"):
-            write_report(output, found, command=invocation(context), notes=answer.notes, scale_hint=SCALE_HINT)
+            found.write_report(output, command=invocation(context), notes=answer.notes, scale_hint=SCALE_HINT)
         render.say(f"wrote {output}.")
     if json:
         render.print_json(record_of("report", answer, found))

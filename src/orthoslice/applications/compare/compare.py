@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from orthoslice.applications.bounds import Bounds, wasserstein_bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
 from orthoslice.applications.compare.moves import exact_move, shuffled_moves, takes_seconds
-from orthoslice.applications.compare.words import told, told_html
+from orthoslice.applications.compare.words import SCALED, told, told_html
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.match.match import match_bytes
 from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
 from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
+from orthoslice.backend.writing import replacing
 from orthoslice.check.frames import column_names, is_frame
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_memory, check_p
@@ -26,8 +27,8 @@ from orthoslice.clouds.cloud import Cloud, numpy_clouds
 from orthoslice.directions.base import check_count
 from orthoslice.estimates.result import Estimate
 
-PARTS = ("sliced", "test", "bounds", "exact", "shuffled_moves", "projected", "explanation")
-"""What a comparison is made of, in the order in which it is worked out."""
+if TYPE_CHECKING:
+    from os import PathLike
 
 DEFAULT_ROWS = 5_000
 
@@ -151,6 +152,53 @@ class Comparison:
         """Whether parts were worked out from some of the rows only."""
         return len(self.sample_x) < len(self.x) or len(self.sample_y) < len(self.y)
 
+    def write_report(
+        self,
+        path: str | PathLike[str],
+        *,
+        command: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
+        scale_hint: str = SCALED,
+    ) -> None:
+        """Write what was found as a web page in one file, which needs neither network nor scripts.
+
+        Parameters
+        ----------
+        path
+            Where to write it, such as ``"report.html"``. A file that is there is replaced once all is
+            written.
+        command
+            How the command line was called, word by word, to be told in the report.
+        notes
+            What else to tell, such as what was left out when files were read.
+        scale_hint
+            How to ask for common units, in words that follow "if its units are not meant to count more".
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, orthoslice as osl
+        >>> from pathlib import Path
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.normal(size=(60, 2)), rng.normal(size=(50, 2)) + 1
+        >>> found = osl.compare(x, y, n_permutations=99, rng=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found.write_report(Path(folder) / "report.html")
+        ...     Path(folder, "report.html").read_text(encoding="utf-8").count("<figure>")
+        9
+        """
+        page = self.to_html(command=command, notes=notes, scale_hint=scale_hint)
+        with replacing(path) as file:
+            file.write(page.encode())
+
+    def to_html(
+        self, *, command: Sequence[str] | None = None, notes: Sequence[str] = (), scale_hint: str = SCALED
+    ) -> str:
+        """The page of :meth:`write_report` as text."""
+        # The page's code imports this module for its own part.
+        from orthoslice.applications.compare.report.page import render_page
+
+        return render_page(self, command, notes, scale_hint)
+
     def __repr__(self) -> str:
         return told(self)
 
@@ -188,7 +236,7 @@ class PreparedComparison:
 
     def work_out(self, part: str) -> Any:
         """One of `PARTS`."""
-        return getattr(self, f"_{part}")()
+        return _WORK[part](self)
 
     def finish(self, parts: dict[str, Any]) -> Comparison:
         """The comparison with the parts that were worked out."""
@@ -274,6 +322,20 @@ class PreparedComparison:
     def _sampled(self) -> tuple[HostArray, HostArray, dict[str, Any]]:
         a, b = self.sample
         return a.points, b.points, {"x_weights": a.weights, "y_weights": b.weights}
+
+
+_WORK: dict[str, Callable[[PreparedComparison], Any]] = {
+    "sliced": PreparedComparison._sliced,
+    "test": PreparedComparison._test,
+    "bounds": PreparedComparison._bounds,
+    "exact": PreparedComparison._exact,
+    "shuffled_moves": PreparedComparison._shuffled_moves,
+    "projected": PreparedComparison._projected,
+    "explanation": PreparedComparison._explanation,
+}
+
+PARTS = tuple(_WORK)
+"""What a comparison is made of, in the order in which it is worked out."""
 
 
 @answers_other_names

@@ -20,9 +20,8 @@ from browser import CHROMIUM, Browser
 
 import orthoslice as osl
 from orthoslice.applications.compare.pictures import picture_null
+from orthoslice.applications.compare.report.svg import render_picture, tick_labels, ticks
 from orthoslice.backend.markup import cut, escaped, shown, shown_json
-from orthoslice.cli.report import render_report, write_report
-from orthoslice.cli.report.svg import render_picture, tick_labels, ticks
 
 pd = pytest.importorskip("pandas")
 
@@ -57,7 +56,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def page(found):
-    return render_report(found, command=["orthoslice", "report", "a b.csv", "<b>.csv"])
+    return found.to_html(command=["orthoslice", "report", "a b.csv", "<b>.csv"])
 
 
 class Outline(html.parser.HTMLParser):
@@ -169,7 +168,7 @@ def test_numbers_are_those_of_the_comparison(found, page):
 
 
 def test_the_same_comparison_makes_the_same_page(found, page):
-    assert render_report(found, command=["orthoslice", "report", "a b.csv", "<b>.csv"]) == page
+    assert found.to_html(command=["orthoslice", "report", "a b.csv", "<b>.csv"]) == page
 
 
 def test_it_says_how_to_repeat_it(page):
@@ -183,7 +182,7 @@ def test_the_python_of_the_report_repeats_it(tmp_path, monkeypatch):
     weights = {"x_weights": np.arange(1, 81) / np.arange(1, 81).sum()}
     for more in ({}, weights):
         found = osl.compare(x, y, rng=5, **options, **more)
-        page = render_report(found)
+        page = found.to_html()
         (code,) = re.findall("<pre><code>(.*?)</code></pre>", page, re.DOTALL)
         assert "memory" not in code  # as it is by default
         monkeypatch.chdir(tmp_path)
@@ -221,24 +220,24 @@ def test_the_command_of_the_report_repeats_it(tmp_path, monkeypatch):
 def test_how_to_scale_is_told_in_the_words_of_the_caller():
     x, y = (table * [1, 1, 1000] for table in tables())
     found = osl.compare(x, y, n_permutations=9, rng=0)
-    assert "pass `*osl.scaled([x, y])`" in render_report(found)
-    assert "add --standardize" in render_report(found, scale_hint="add --standardize")
+    assert "pass `*osl.scaled([x, y])`" in found.to_html()
+    assert "add --standardize" in found.to_html(scale_hint="add --standardize")
 
 
 def test_warnings_come_first_and_the_rest_is_folded_away(found):
-    page = render_report(found, notes=["a.csv: column 'id' is left out"])
+    page = found.to_html(notes=["a.csv: column 'id' is left out"])
     places = [page.index(part) for part in ("is left out", "Are they different?", "<figure>", "<details>")]
     assert places == sorted(places)
     assert page.count("<details>") == 2
     assert "<details open" not in page
-    assert "notice" not in render_report(found)[page.index("<body>") :]
+    assert "notice" not in found.to_html()[page.index("<body>") :]
 
 
 def test_parts_that_are_missing_are_left_out(found):
     only = dataclasses.replace(found, test=None, bounds=None, projected=None, explanation=None)
-    assert len(Outline(render_report(only)).all("figure")) == 2
+    assert len(Outline(only.to_html()).all("figure")) == 2
     nothing = dataclasses.replace(only, sliced=None)
-    assert Outline(render_report(nothing)).all("figure") == []
+    assert Outline(nothing.to_html()).all("figure") == []
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def test_odd_tables_make_whole_pages(kind):
         scale = 1e-30 if kind == "tiny" else 1e30
         x, y = x * scale, y * scale
     found = osl.compare(x, y, n_permutations=19, rng=0, **options)
-    page = render_report(found)
+    page = found.to_html()
     outline = Outline(page)
     coordinates = " ".join(
         str(value)
@@ -282,8 +281,8 @@ def test_odd_tables_make_whole_pages(kind):
 def test_write_report_replaces_what_is_there(tmp_path, found, page):
     place = tmp_path / "report.html"
     place.write_text("old", encoding="utf-8")
-    write_report(place, found)
-    assert place.read_text(encoding="utf-8") == render_report(found) != page
+    found.write_report(place)
+    assert place.read_text(encoding="utf-8") == found.to_html() != page
 
 
 def test_a_comparison_shows_itself_in_notebooks(found):

@@ -26,6 +26,7 @@ from orthoslice.applications.compare.pictures import (
     picture_null,
     picture_quantiles,
 )
+from orthoslice.applications.compare.report.svg import render_key, render_picture
 from orthoslice.applications.compare.words import (
     ABOUT_COLUMNS,
     ABOUT_NOTES,
@@ -36,7 +37,6 @@ from orthoslice.applications.compare.words import (
     tell,
 )
 from orthoslice.backend.markup import cut, escaped
-from orthoslice.cli.report.svg import render_key, render_picture
 
 if TYPE_CHECKING:
     from orthoslice.applications.explain.explanation import DifferentDirection
@@ -53,8 +53,8 @@ class Figure(NamedTuple):
 
 
 def render_page(found: Comparison, command: Sequence[str] | None, notes: Sequence[str], scale_hint: str) -> str:
-    """The whole page; see :func:`orthoslice.cli.report.write_report`."""
-    style = (files("orthoslice.cli.report") / "style.css").read_text(encoding="utf-8")
+    """The whole page; see :meth:`orthoslice.Comparison.to_html`."""
+    style = (files("orthoslice.applications.compare.report") / "style.css").read_text(encoding="utf-8")
     a, b = found.names
     title = f"{a} and {b}, compared"
     first, *sections = tell(found, scale_hint)
@@ -295,11 +295,10 @@ def _code(found: Comparison) -> Iterator[str]:
     weights = {"x_weights": found.x_weights, "y_weights": found.y_weights}
     passed += [f"{name}={name}" for name, value in weights.items() if value is not None]
     yield "import orthoslice as osl"
-    yield "from orthoslice.cli.report import write_report"
     yield ""
     yield f"found = osl.compare({', '.join(['x', 'y', *passed, f'rng={found.seed}'])})"
     yield "print(found)"
-    yield 'write_report("report.html", found)'
+    yield 'found.write_report("report.html")'
 
 
 def _unit(found: Comparison) -> str:
