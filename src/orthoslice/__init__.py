@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.explain.explain import explain
     from orthoslice.applications.explain.explanation import Explanation
     from orthoslice.applications.match.match import match
+    from orthoslice.applications.max_sliced import MaxSliced, max_sliced_wasserstein
     from orthoslice.applications.pairwise import Pairwise, pairwise
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
@@ -37,6 +38,7 @@ __all__ = [
     "Descent",
     "Estimate",
     "Explanation",
+    "MaxSliced",
     "Pairwise",
     "Stream",
     "Summarised",
@@ -54,6 +56,7 @@ __all__ = [
     "flow",
     "induced_coupling",
     "match",
+    "max_sliced_wasserstein",
     "pairwise",
     "projected_wasserstein",
     "scaled",
@@ -74,6 +77,7 @@ _HOMES = {
     "Descent": "applications.descent.descent",
     "Estimate": "estimates.result",
     "Explanation": "applications.explain.explanation",
+    "MaxSliced": "applications.max_sliced",
     "Pairwise": "applications.pairwise",
     "Stream": "applications.sketch.stream",
     "Summarised": "applications.sketch.stream",
@@ -87,6 +91,7 @@ _HOMES = {
     "flow": "applications.descent.flow",
     "induced_coupling": "couplings.coupling",
     "match": "applications.match.match",
+    "max_sliced_wasserstein": "applications.max_sliced",
     "pairwise": "applications.pairwise",
     "projected_wasserstein": "applications.distances",
     "scaled": "applications.scaling",

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 
 import orthoslice as osl
-from orthoslice.applications.explain import ascent
+from orthoslice.applications import ascent
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.directions import Orthogonal
 from orthoslice.exact import wasserstein

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from orthoslice.applications.ascent import Found, Landscape, line_scores, most_different
 from orthoslice.applications.columns import adjust, kolmogorov_pvalue
-from orthoslice.applications.explain.ascent import Found, Landscape, line_scores, most_different
 from orthoslice.applications.explain.explanation import DifferentDirection, Explanation, Feature, MovedPoint
 from orthoslice.backend.arrays import RNG, HostArray, Key, resolve_rng
 from orthoslice.backend.memory import share_memory

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, Array, HostArray, Key, normals
+from orthoslice.backend.arrays import NO_GRADIENTS, SAMPLES, STEPS, Array, HostArray, Key, normals
 from orthoslice.clouds.ready import ReadyCloud, with_masses
 from orthoslice.costs.lines import sorted_scores, sorted_slopes
 from orthoslice.costs.weighted import weighted_slopes
@@ -26,6 +26,14 @@ _SEARCH_STEPS, _LAST_STEPS = 40, 8
 _GAIN = 1e-4
 _SHORTEST_STEP = 2.0**-8
 
+# The last steps are random, _POLISH_ROWS at a time, between these lengths; not for more than _POLISH_TURNS
+# times, or as many as go through _POLISHED points each way.
+_POLISH_ROWS, _POLISH_TURNS, _POLISHED = 16, 200, 1 << 22
+_POLISH_LENGTHS = (2.0**-4, 2.0**-30)
+
+# Directions in which spreads differ: how many, and how many turns of subspace iteration they get.
+_SPREAD_ROWS, _SPREAD_TURNS = 8, 16
+
 # If the part of a unit row orthogonal to the basis is no longer than this, it is rounding.
 _LEAST_LENGTH = 1e-6
 
@@ -38,6 +46,8 @@ class Found(NamedTuple):
 
     theta: HostArray
     score: float
+    reached: tuple[float, ...] = ()
+    """Where several starts were tried: W_p^p at the end of each ascent, on the points that were searched."""
 
 
 def line_scores(x: ReadyCloud, y: ReadyCloud, p: float, px: HostArray, py: HostArray) -> HostArray:
@@ -85,12 +95,34 @@ class Landscape(NamedTuple):
         return cast(HostArray, px), cast(HostArray, py)
 
 
-def most_different(land: Landscape, drawn: HostArray, on_axes: HostArray, count: int, key: Key) -> list[Found]:
+class Effort(NamedTuple):
+    """How long a search goes on."""
+
+    starts: int = _STARTS
+    last_steps: int = _LAST_STEPS
+    gain: float = _GAIN
+    polished: bool = False
+    """Whether the last word is that of :func:`polish`."""
+
+
+_QUICK = Effort()
+
+
+def most_different(
+    land: Landscape,
+    drawn: HostArray,
+    on_axes: HostArray,
+    count: int,
+    key: Key,
+    effort: Effort = _QUICK,
+    known: Sequence[Found] = (),
+) -> list[Found]:
     """Mutually orthogonal directions, `count` of them or `dim`, each with the largest W_p^p that was found.
 
-    Searches start from the best of `drawn` directions, the axes with the largest scores `on_axes (dim,)` and
-    the difference of the means, made orthogonal to the directions found before and scored on a subsample. On
-    all points a direction scores at least as much as its best start, and the first one as the best axis.
+    Those that are `known` come first. Searches start from the best of `drawn` directions, the axes with the
+    largest scores `on_axes (dim,)` and the difference of the means, made orthogonal to the directions found
+    before and scored on a subsample. On all points a direction scores at least as much as its best start, and
+    the first one as the best axis.
     """
     x, y = land.x, land.y
     few = Landscape(*with_masses(*(_some_of(c, key, k) for k, c in enumerate((x, y)))), land.p, land.memory)
@@ -98,15 +130,40 @@ def most_different(land: Landscape, drawn: HostArray, on_axes: HostArray, count:
     best_axes = np.argsort(-on_axes, kind="stable")[:_AXES]
     axes = (best_axes[:, None] == np.arange(x.dim)).astype(np.float64)
     pool = np.concatenate([axes, drawn, (means[1] - means[0])[None]])
-    found: list[Found] = []
-    for k in range(min(count, x.dim)):
+    found = [*known]
+    for k in range(len(found), min(count, x.dim)):
         basis = np.array([f.theta for f in found]).reshape(-1, x.dim)
         starts = _freed(pool, basis)
-        starts = starts[np.argsort(-few.scores(starts), kind="stable")[:_STARTS]]
-        searched = [climb(few, start, basis, _SEARCH_STEPS).theta for start in starts]
-        candidates = np.array([*searched, starts[0], *(axes[:1] if k == 0 else ())])
-        found.append(climb(land, candidates[np.argmax(land.scores(candidates))], basis, _LAST_STEPS))
+        starts = starts[np.argsort(-few.scores(starts), kind="stable")[: effort.starts]]
+        searched = [climb(few, start, basis, _SEARCH_STEPS) for start in starts]
+        candidates = np.array([*(s.theta for s in searched), starts[0], *(axes[:1] if k == 0 else ())])
+        best = candidates[np.argmax(land.scores(candidates))]
+        top = climb(land, best, basis, effort.last_steps, effort.gain)
+        if effort.polished:
+            top = polish(land, top, basis, key.fold(k, STEPS))
+        found.append(top._replace(reached=tuple(s.score for s in searched)))
     return found
+
+
+def spread_directions(land: Landscape, key: Key) -> HostArray:
+    """Directions along which covariances differ most, orthonormal rows, by subspace iteration.
+
+    Where means are alike and there are many dimensions, those that were drawn hardly see one that differs.
+    """
+    dim = land.x.dim
+    means = [_mean(c) for c in (land.x, land.y)]
+    drawn = normals(key.fold(0, STEPS), min(_SPREAD_ROWS, dim), dim, np.dtype(np.float64))[0]
+    rows: HostArray = np.linalg.qr(drawn.T)[0].T
+    for _ in range(_SPREAD_TURNS):
+        parts = []
+        for cloud, mean in zip(land[:2], means, strict=True):
+            weights = 1 / cloud.n if cloud.weights is None else cloud.weights
+            centred = cloud.project(DenseDirections(rows), slice(None), widely=True) - (rows @ mean)[:, None]
+            shares = weights * centred
+            parts.append(np.stack([s.astype(cloud.dtype, copy=False) @ cloud.points for s in shares]))
+            parts[-1] = parts[-1] - shares.sum(axis=1)[:, None] * mean
+        rows = np.linalg.qr((parts[0] - parts[1]).T)[0].T
+    return rows
 
 
 def _mean(cloud: ReadyCloud) -> HostArray:
@@ -120,7 +177,9 @@ def _mean(cloud: ReadyCloud) -> HostArray:
     )
 
 
-def climb(land: Landscape, start: HostArray, basis: HostArray, most_steps: int) -> Found:
+def climb(
+    land: Landscape, start: HostArray, basis: HostArray, most_steps: int, least_gain: float = _GAIN
+) -> Found:
     """A direction that is at least as good as the start, and orthogonal to the rows of the basis.
 
     A step goes from theta to `(1 - s) theta + s gradient`, normalised, for the first s = 1, 1/2, 1/4, ... that
@@ -135,7 +194,30 @@ def climb(land: Landscape, start: HostArray, basis: HostArray, most_steps: int) 
         if better is None:
             break
         gain, best = better.score - best.score, better
-        if gain <= _GAIN * best.score:
+        if gain <= least_gain * best.score:
+            break
+    return best
+
+
+def polish(land: Landscape, best: Found, basis: HostArray, key: Key) -> Found:
+    """A direction that is at least as good, by random steps that get shorter where none of them gains.
+
+    Couplings change at maxima, mostly: there the score has a ridge that no slope leads along.
+    """
+    length = _POLISH_LENGTHS[0]
+    for turn in range(max(2, min(_POLISH_TURNS, _POLISHED // (land.x.n + land.y.n)))):
+        drawn = normals(key.fold(turn, SAMPLES), _POLISH_ROWS, land.x.dim, np.dtype(np.float64))[0]
+        sides = _freed(drawn, np.concatenate([basis, best.theta[None]]))
+        if not len(sides):
+            break
+        tried = _freed(best.theta + length * sides, basis)
+        scores = land.scores(tried)
+        top = int(np.argmax(scores))
+        if scores[top] > best.score:
+            best = Found(tried[top], float(scores[top]))
+            continue
+        length /= 2
+        if length < _POLISH_LENGTHS[1]:
             break
     return best
 
