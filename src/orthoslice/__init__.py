@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.descent.descent import Descent
     from orthoslice.applications.descent.flow import flow
     from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein, value_and_grad
+    from orthoslice.applications.embedding import Embedding, embed
     from orthoslice.applications.explain.explain import explain
     from orthoslice.applications.explain.explanation import Explanation
     from orthoslice.applications.match.match import match
@@ -36,6 +37,7 @@ __all__ = [
     "Comparison",
     "Coupling",
     "Descent",
+    "Embedding",
     "Estimate",
     "Explanation",
     "MaxSliced",
@@ -51,6 +53,7 @@ __all__ = [
     "control",
     "datasets",
     "directions",
+    "embed",
     "exact",
     "explain",
     "flow",
@@ -75,6 +78,7 @@ _HOMES = {
     "Comparison": "applications.compare.compare",
     "Coupling": "couplings.coupling",
     "Descent": "applications.descent.descent",
+    "Embedding": "applications.embedding",
     "Estimate": "estimates.result",
     "Explanation": "applications.explain.explanation",
     "MaxSliced": "applications.max_sliced",
@@ -87,6 +91,7 @@ _HOMES = {
     "barycenter": "applications.descent.barycenter",
     "bootstrap": "applications.two_sample.bootstrap",
     "compare": "applications.compare.compare",
+    "embed": "applications.embedding",
     "explain": "applications.explain.explain",
     "flow": "applications.descent.flow",
     "induced_coupling": "couplings.coupling",

@@ -2,6 +2,7 @@
 
 - :class:`SlicedWassersteinMetric`: a metric of torchmetrics.
 - :class:`CloudMetric`: a callable for scikit-learn's ``metric=``.
+- :class:`CloudVectors`: a transformer of scikit-learn, clouds to vectors.
 - :func:`group_clouds`: the groups of an AnnData object as clouds.
 - :class:`DriftDetector`: tells batches that do not look like a reference.
 """
@@ -17,12 +18,16 @@ from orthoslice.adapters.single_cell import group_clouds
 
 if TYPE_CHECKING:
     from orthoslice.adapters.torch_metric import SlicedWassersteinMetric
+    from orthoslice.adapters.vectors import CloudVectors
 
-__all__ = ["CloudMetric", "Drift", "DriftDetector", "SlicedWassersteinMetric", "group_clouds"]
+__all__ = ["CloudMetric", "CloudVectors", "Drift", "DriftDetector", "SlicedWassersteinMetric", "group_clouds"]
+
+
+# Those that are made of classes of other libraries.
+_MADE_OF_OTHERS = {"CloudVectors": "vectors", "SlicedWassersteinMetric": "torch_metric"}
 
 
 def __getattr__(name: str) -> Any:
-    # A metric of torchmetrics is made of one of its classes.
-    if name == "SlicedWassersteinMetric":
-        return importlib.import_module("orthoslice.adapters.torch_metric").SlicedWassersteinMetric
+    if name in _MADE_OF_OTHERS:
+        return getattr(importlib.import_module(f"orthoslice.adapters.{_MADE_OF_OTHERS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,12 +37,35 @@ def _rank(value: object) -> int:
     return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0
 
 
-def agreeing_clouds(named: Mapping[Hashable, Any]) -> Iterator[Cloud]:
+def in_order(what: str, values: Any, names: list[Hashable]) -> Any:
+    """Values in the order of the clouds; a mapping is read by the names of the clouds."""
+    if not isinstance(values, Mapping):
+        return values
+    if set(values) != set(names):
+        raise ValueError(f"`{what}` must have the names of the clouds, {names}; got {list(values)}.")
+    return [values[name] for name in names]
+
+
+def weights_of_points(point_weights: Any, names: list[Hashable]) -> list[Any]:
+    """For each cloud, the weights of its points or None."""
+    if point_weights is None:
+        return [None] * len(names)
+    by_point = list(in_order("point_weights", point_weights, names))
+    if len(by_point) != len(names):
+        raise ValueError(
+            f"`point_weights` must have an entry a cloud, weights (n,) or None; got {len(by_point)} for "
+            f"{len(names)} clouds."
+        )
+    return by_point
+
+
+def agreeing_clouds(named: Mapping[Hashable, Any], point_weights: Any = None) -> Iterator[Cloud]:
     """Single clouds `(n, dim)` of one library and dimension; columns of frames in the order of the first."""
     first_name, first = next(iter(named.items()))
-    for name, given in named.items():
+    by_point = weights_of_points(point_weights, list(named))
+    for (name, given), weights in zip(named.items(), by_point, strict=True):
         try:
-            _, cloud = make_clouds(first, given)
+            _, cloud = make_clouds(first, given, None, weights)
         except (ValueError, TypeError) as error:
             raise type(error)(
                 f"`clouds` must agree with each other. Cloud {name!r}, called `y` here, beside the first one, "

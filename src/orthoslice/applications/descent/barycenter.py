@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from orthoslice.applications.descent.descent import (
 from orthoslice.applications.descent.step_size import Callback
 from orthoslice.backend.arrays import RNG, Array, device, is_traced, namespace, resolve_rng, to_numpy
 from orthoslice.check.inputs import as_array, on_host
-from orthoslice.check.many_clouds import named_clouds
+from orthoslice.check.many_clouds import in_order, named_clouds, weights_of_points
 from orthoslice.check.names import answers_other_names
 from orthoslice.clouds.cloud import Cloud, detached, make_clouds
 from orthoslice.directions.base import check_count
@@ -148,25 +148,9 @@ def _check_named(clouds: Any) -> dict[Hashable, Any]:
     return named
 
 
-def _in_order(what: str, values: object, names: list[Hashable]) -> Any:
-    """Values in the order of the clouds; a mapping is read by the names of the clouds."""
-    if not isinstance(values, Mapping):
-        return values
-    if set(values) != set(names):
-        raise ValueError(f"`{what}` must have the names of the clouds, {names}; got {list(values)}.")
-    return [values[name] for name in names]
-
-
 def _check_clouds(named: dict[Hashable, Any], point_weights: object) -> list[Cloud]:
     """Single clouds of one library, device, dimension and floating type."""
-    by_point = [None] * len(named)
-    if point_weights is not None:
-        by_point = list(_in_order("point_weights", point_weights, list(named)))
-    if len(by_point) != len(named):
-        raise ValueError(
-            f"`point_weights` must have an entry a cloud, weights (n,) or None; got {len(by_point)} for "
-            f"{len(named)} clouds."
-        )
+    by_point = weights_of_points(point_weights, list(named))
     made = []
     first_name, first = next(iter(named.items()))
     for (name, cloud), weight in zip(named.items(), by_point, strict=True):
@@ -199,7 +183,7 @@ def _check_shares(weights: object, names: list[Hashable]) -> list[float]:
     n_clouds = len(names)
     if weights is None:
         return [1 / n_clouds] * n_clouds
-    shares = on_host("weights", as_array("weights", _in_order("weights", weights, names)))
+    shares = on_host("weights", as_array("weights", in_order("weights", weights, names)))
     if shares.shape != (n_clouds,):
         raise ValueError(
             f"`weights` must have a number a cloud, shape ({n_clouds},); got shape {tuple(shares.shape)}. "

@@ -1,0 +1,46 @@
+"""The transformer of scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import orthoslice as osl
+
+base = pytest.importorskip("sklearn.base", reason="pip install scikit-learn")
+from sklearn.decomposition import PCA  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.neighbors import KNeighborsClassifier  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+
+
+def kinds(rng, each=12):
+    kind = np.repeat([1, 2, 3], each)
+    return [k * rng.normal(size=(rng.integers(30, 60), 3)) for k in kind], kind
+
+
+def test_vectors_are_those_of_embed(rng):
+    clouds, _ = kinds(rng)
+    found = osl.adapters.CloudVectors(16, n_directions=20, rng=7).fit_transform(clouds)
+    np.testing.assert_array_equal(found, osl.embed(clouds, n=16, n_directions=20, rng=7).vectors)
+
+
+def test_pipelines(rng):
+    clouds, kind = kinds(rng)
+    model = make_pipeline(osl.adapters.CloudVectors(), PCA(2), KNeighborsClassifier(3))
+    assert base.clone(model).fit(clouds, kind).score(*kinds(rng)) > 0.9
+    # Negative control: labels that have nothing to do with the clouds are not learned.
+    assert base.clone(model).fit(clouds, rng.permutation(kind)).score(*kinds(rng)) < 0.9
+    search = GridSearchCV(model, {"cloudvectors__n": [4, 16]}, cv=2).fit(np.array(clouds, dtype=object), kind)
+    assert search.best_score_ > 0.8
+
+
+def test_refusals(rng):
+    clouds, _ = kinds(rng)
+    with pytest.raises(NotFittedError):
+        osl.adapters.CloudVectors().transform(clouds)
+    with pytest.raises(TypeError, match="`rng` must be an integer"):
+        osl.adapters.CloudVectors(rng=None).fit(clouds)
+    with pytest.raises(ValueError, match="dim = 3, as those of `fit`; got 2"):
+        osl.adapters.CloudVectors().fit(clouds).transform([c[:, :2] for c in clouds])
