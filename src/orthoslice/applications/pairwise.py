@@ -31,8 +31,8 @@ from orthoslice.clouds.ready import ReadyCloud, ready_for_ties
 from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Exact, Score, Sliced
 from orthoslice.costs.segments import order_segments, segment_costs, segment_space_costs, sort_segments
-from orthoslice.directions import Sampler
-from orthoslice.directions.base import DEFAULT_BLOCKS
+from orthoslice.directions import Auto, Orthogonal, Sampler
+from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
 from orthoslice.directions.layout import Layout
 from orthoslice.directions.stratified import Stratified
 from orthoslice.directions.walks import Piece, sweep_directions
@@ -44,6 +44,10 @@ from orthoslice.estimates.underflow import check_underflow, have_other_points
 # Larger pieces fall out of the processor's caches and are slower, not faster.
 _CACHED_BYTES = 4_000_000
 
+# Pairs that are solved where W is predicted.
+DEFAULT_EXACT, FEWEST_EXACT = 40, 10
+
+_METHODS = ("sliced", "projected", "predicted")
 QUANTITIES = ("distance", "distance_stderr", "value", "stderr")
 
 
@@ -149,8 +153,9 @@ class Pairwise:
 def pairwise(
     clouds: Any,
     *,
-    method: Literal["sliced", "projected"] = "sliced",
+    method: Literal["sliced", "projected", "predicted"] = "sliced",
     p: float = 2,
+    n_exact: int | None = None,
     directions: Any = "auto",
     n_directions: int | None = None,
     rng: RNG = None,
@@ -174,11 +179,16 @@ def pairwise(
         matched by name with those of the first. The work is done by NumPy.
     method
         ``"sliced"``: SW_p, or ``"projected"``: PW_p, at the exact price in full space, which takes O(dim) times
-        as long a pair.
+        as long a pair. ``"predicted"``: W_p itself, solved for a few pairs and predicted for the others by a
+        regression on SW_p, PW_p and certain bounds, which no prediction leaves
+        (:class:`orthoslice.applications.prediction.PredictedPairwise`).
     p
         The power, at least 1.
+    n_exact
+        How many pairs are solved for a prediction, 10 or more; 40 by default.
     directions, n_directions, rng, workers, progress
-        As in :func:`sliced_wasserstein`; all pairs share the directions.
+        As in :func:`sliced_wasserstein`; all pairs share the directions. For predictions ``"auto"`` is
+        orthogonal bases, whose bounds are the best, with ``clip(dim, 32, 128)`` directions.
     memory
         Working memory in bytes or as text, beyond the clouds and the answer with a few numbers a pair for error
         bars. For N points in all clouds together a direction takes 3 N numbers of their type, of which there is
@@ -189,7 +199,9 @@ def pairwise(
     Returns
     -------
     Pairwise
-        `distance`, `value` and their standard errors as matrices, `labels`, and :meth:`Pairwise.to_frame`.
+        `distance`, `value` and their standard errors as matrices, `labels`, and :meth:`Pairwise.to_frame`. For
+        predictions also `lower`, `upper`, `is_exact`, and `held_out`, the errors of predictions of solved pairs
+        from the others.
 
     Examples
     --------
@@ -211,9 +223,11 @@ def pairwise(
     [1, 2]
     """
     p = check_p(p)
-    if not isinstance(method, str) or method not in ("sliced", "projected"):
-        raise ValueError(f"`method` must be 'sliced' or 'projected'; got {method!r}.")
-    is_projected = method == "projected"
+    if not isinstance(method, str) or method not in _METHODS:
+        raise ValueError(f"`method` must be 'sliced', 'projected' or 'predicted'; got {method!r}.")
+    is_predicted, is_projected = method == "predicted", method != "sliced"
+    if n_exact is not None and not is_predicted:
+        raise ValueError(f"`n_exact` is for method='predicted'; got {n_exact!r} with {method!r}.")
     labels, points = _check_clouds(clouds)
     sampler = check_host_directions(directions, points[0])
     if isinstance(sampler, Stratified):
@@ -222,6 +236,11 @@ def pairwise(
             "'orthogonal' or another sampler."
         )
     count = check_n_directions(n_directions, sampler)
+    if is_predicted:
+        n_exact = check_count("n_exact", DEFAULT_EXACT if n_exact is None else n_exact, FEWEST_EXACT)
+        if points[0].is_lazy:
+            raise TypeError("`clouds` must not be Dask collections for method='predicted': W needs all points.")
+        sampler, count = _bases(sampler, count, points[0].dim)
     workers = check_workers(workers)
     starts = np.cumsum([0, *(cloud.n for cloud in points)])
     given = room = check_memory("256MB" if memory is None else memory)
@@ -241,6 +260,10 @@ def pairwise(
     key, seed = resolve_rng(rng, np.zeros(1))
     layout = _with_few_units(layout, len(labels), given)
     job = PairwiseJob(pool, starts, p, layout, layout.unit_ends, room, workers)
+    if n_exact is not None:
+        from orthoslice.applications.prediction import predict_pairs
+
+        return predict_pairs(job, points, labels, scale, (sampler, key, seed), n_exact, progress)
     factor = 1.0 if is_projected else 1 / mean_shortening(pool.dim, sampler.ambient_dim(pool.dim), p)
     sums = _lazy_sums(job, score, points, sampler, key) if pool.is_lazy else _sums(job, sampler, key)
     found = unit_statistics(factor * _unit_means(job, sums, progress), layout)
@@ -257,6 +280,13 @@ def pairwise(
         _pairs=found,
         _scale=scale,
     )
+
+
+def _bases(sampler: Sampler, count: int | None, dim: int) -> tuple[Sampler, int | None]:
+    """What is drawn for predictions, where nothing else was asked for."""
+    if count is None and isinstance(sampler, Auto | Orthogonal):
+        count = min(max(dim, 32), 128)
+    return (Orthogonal() if isinstance(sampler, Auto) else sampler), count
 
 
 UnitSums: TypeAlias = list[tuple[int, int, HostArray]]
