@@ -249,7 +249,7 @@ def test_refusals(clouds: Any, message: str) -> None:
 
 def test_refused_options() -> None:
     clouds = [np.zeros((3, 2)), np.ones((3, 2))]
-    with pytest.raises(ValueError, match="`method` must be 'sliced' or 'projected'; got 'exact'"):
+    with pytest.raises(ValueError, match="`method` must be 'sliced', 'projected' or 'predicted'; got 'exact'"):
         osl.pairwise(clouds, method="exact")
     with pytest.raises(ValueError, match="got Stratified, which is made for two clouds"):
         osl.pairwise(clouds, directions=osl.directions.Stratified(*clouds))
