@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.match.match import match
     from orthoslice.applications.max_sliced import MaxSliced, max_sliced_wasserstein
     from orthoslice.applications.pairwise import Pairwise, pairwise
+    from orthoslice.applications.prediction import PredictedPairwise
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
@@ -42,6 +43,7 @@ __all__ = [
     "Explanation",
     "MaxSliced",
     "Pairwise",
+    "PredictedPairwise",
     "Stream",
     "Summarised",
     "Transport",
@@ -83,6 +85,7 @@ _HOMES = {
     "Explanation": "applications.explain.explanation",
     "MaxSliced": "applications.max_sliced",
     "Pairwise": "applications.pairwise",
+    "PredictedPairwise": "applications.prediction",
     "Stream": "applications.sketch.stream",
     "Summarised": "applications.sketch.stream",
     "Transport": "exact",

@@ -181,7 +181,7 @@ def pairwise(
         ``"sliced"``: SW_p, or ``"projected"``: PW_p, at the exact price in full space, which takes O(dim) times
         as long a pair. ``"predicted"``: W_p itself, solved for a few pairs and predicted for the others by a
         regression on SW_p, PW_p and certain bounds, which no prediction leaves
-        (:class:`orthoslice.applications.prediction.PredictedPairwise`).
+        (:class:`orthoslice.PredictedPairwise`).
     p
         The power, at least 1.
     n_exact
