@@ -12,7 +12,8 @@ from helpers import unit_rows, weights
 import orthoslice as osl
 from orthoslice.applications import covering, max_sliced
 from orthoslice.applications.ascent import Landscape
-from orthoslice.clouds.ready import ReadyCloud, with_masses
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.ready import ReadyCloud, as_given, with_masses
 
 KINDS = ["same law", "scaled", "clusters", "heavy tails", "ties", "zeros", "weights"]
 
@@ -181,6 +182,16 @@ def test_several_orthogonal_directions(rng):
     # The first is the same however many are asked for.
     alone = osl.max_sliced_wasserstein(x, y, rng=0)
     np.testing.assert_array_equal(alone.directions[0], found.directions[0])
+
+
+def test_axes_are_scored_by_columns(rng, tmp_path):
+    x, y = rng.normal(size=(40, 7)), rng.normal(size=(30, 7)) ** 3
+    np.save(tmp_path / "x.npy", x)
+    mapped = as_given(Cloud(np.load(tmp_path / "x.npy", mmap_mode="r")))
+    for cloud in (ReadyCloud(x), mapped):
+        for memory in (1, 10**8):
+            land = Landscape(*with_masses(cloud, ReadyCloud(y, weights(rng, 30))), 3, memory)
+            np.testing.assert_allclose(land.on_axes(), land.scores(np.eye(7)), rtol=1e-12)
 
 
 def test_every_start_has_a_value(rng):

@@ -73,6 +73,20 @@ class Landscape(NamedTuple):
         parts = [theta[first : first + step] for first in range(0, len(theta), step)]
         return np.concatenate([line_scores(self.x, self.y, self.p, *self._project(part)) for part in parts])
 
+    def on_axes(self) -> HostArray:
+        """W_p^p of every coordinate alone, `(dim,)`."""
+        dim = self.x.dim
+        step = max(1, self.memory // (2 * coupling_bytes(self.x, self.y)))
+        parts = []
+        for first in range(0, dim, step):
+            columns = slice(first, min(first + step, dim))
+            if self.x.has_table and self.y.has_table:
+                px, py = (np.array(c.points[:, columns].T, dtype=np.float64, order="C") for c in self[:2])
+            else:
+                px, py = self._project(np.eye(columns.stop - first, dim, first))
+            parts.append(line_scores(self.x, self.y, self.p, px, py))
+        return np.concatenate(parts)
+
     def slope(self, theta: HostArray) -> HostArray:
         """The gradient of W_p^p by the direction `theta (dim,)`, with the coupling held fixed."""
         slopes: Sequence[Array]

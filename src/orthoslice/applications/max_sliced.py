@@ -193,7 +193,7 @@ def max_sliced_wasserstein(
     scaled_x, scaled_y, scale = unit_scale(*host, p)
     land = Landscape(*centred(*with_masses(as_given(scaled_x), as_given(scaled_y))), p, room)
     drawn = np.concatenate([_drawn(n_directions, dim, p, key), spread_directions(land, key)])
-    search = functools.partial(most_different, land, drawn, land.scores(np.eye(dim)), key=key)
+    search = functools.partial(most_different, land, drawn, land.on_axes(), key=key)
     effort = Effort(n_starts, _LAST_STEPS, _LEAST_GAIN, polished=True)
     found = search(1, effort=effort)
     reached, bound, is_done = found[0].reached, None, None
