@@ -172,8 +172,8 @@ def spread_directions(land: Landscape, key: Key) -> HostArray:
         parts = []
         for cloud, mean in zip(land[:2], means, strict=True):
             weights = 1 / cloud.n if cloud.weights is None else cloud.weights
-            centred = cloud.project(DenseDirections(rows), slice(None), widely=True) - (rows @ mean)[:, None]
-            shares = weights * centred
+            projected = cast(HostArray, cloud.project(DenseDirections(rows), slice(None), widely=True))
+            shares = cast(HostArray, weights) * (projected - (rows @ mean)[:, None])
             parts.append(np.stack([s.astype(cloud.dtype, copy=False) @ cloud.points for s in shares]))
             parts[-1] = parts[-1] - shares.sum(axis=1)[:, None] * mean
         rows = np.linalg.qr((parts[0] - parts[1]).T)[0].T
@@ -221,7 +221,7 @@ def polish(land: Landscape, best: Found, basis: HostArray, key: Key) -> Found:
     length = _POLISH_LENGTHS[0]
     for turn in range(max(2, min(_POLISH_TURNS, _POLISHED // (land.x.n + land.y.n)))):
         drawn = normals(key.fold(turn, SAMPLES), _POLISH_ROWS, land.x.dim, np.dtype(np.float64))[0]
-        sides = _freed(drawn, np.concatenate([basis, best.theta[None]]))
+        sides = _freed(cast(HostArray, drawn), np.concatenate([basis, best.theta[None]]))
         if not len(sides):
             break
         tried = _freed(best.theta + length * sides, basis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -212,9 +212,8 @@ def _steps_of(job: EmbeddingJob, cloud: Cloud) -> tuple[HostArray, float]:
     for piece in job.pieces:
         for first in range(piece.rows.start, piece.rows.stop, most):
             rows = slice(first, min(first + most, piece.rows.stop))
-            means, missed = _steps_along(
-                ready, steps, ready.project(piece.directions, rows, widely=True), job.p
-            )
+            px = cast(HostArray, ready.project(piece.directions, rows, widely=True))
+            means, missed = _steps_along(ready, steps, px, job.p)
             parts.append((means * (job.share * widths) ** (1 / job.p)).ravel())
             left = float(np.linalg.norm([left, missed * job.share ** (1 / job.p)], ord=job.p))
     return np.concatenate(parts), left
@@ -225,10 +224,10 @@ def _steps_along(cloud: ReadyCloud, steps: ReadyCloud, px: HostArray, p: float) 
     n_cells = steps.n
     order = np.broadcast_to(np.arange(n_cells), (len(px), n_cells))
     pairs = couple_orders(order_points(px, cloud), order, cloud, steps)
-    values = np.take_along_axis(px, pairs.ix, axis=-1)
-    mass = np.broadcast_to(pairs.mass, values.shape)
-    means = scatter_slopes(mass * values, pairs.iy, n_cells) / scatter_slopes(mass, pairs.iy, n_cells)
-    off = np.abs(values - np.take_along_axis(means, np.broadcast_to(pairs.iy, values.shape), axis=-1))
+    ix, iy, mass = (np.broadcast_to(cast(HostArray, a), (len(px), pairs.ix.shape[-1])) for a in pairs[:3])
+    values = np.take_along_axis(px, ix, axis=-1)
+    means = cast(HostArray, scatter_slopes(mass * values, iy, n_cells) / scatter_slopes(mass, iy, n_cells))
+    off = np.abs(values - np.take_along_axis(means, iy, axis=-1))
     largest = float(off.max())
     if largest == 0:
         return means, 0.0

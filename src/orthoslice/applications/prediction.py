@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -60,11 +60,11 @@ class PredictedPairwise(Pairwise):
 
     @property
     def lower(self) -> HostArray:
-        return self._square(rescaled(self._bounds[0], self._scale, 1))
+        return self._square(cast(HostArray, rescaled(self._bounds[0], self._scale, 1)))
 
     @property
     def upper(self) -> HostArray:
-        return self._square(rescaled(self._bounds[1], self._scale, 1))
+        return self._square(cast(HostArray, rescaled(self._bounds[1], self._scale, 1)))
 
     @property
     def is_exact(self) -> HostArray:
@@ -199,7 +199,9 @@ def _look_along(job: PairwiseJob, piece: Piece) -> _Along:
         projected += in_space
         np.minimum(cheapest, in_space, out=cheapest)
         np.maximum(largest, on_line, out=largest)
-    return _Along(dense_rows(piece.directions, piece.rows), units, sums, projected, cheapest, largest)
+    return _Along(
+        cast(HostArray, dense_rows(piece.directions, piece.rows)), units, sums, projected, cheapest, largest
+    )
 
 
 def _from_block(theta: HostArray, p: float) -> float:

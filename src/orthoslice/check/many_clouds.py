@@ -37,7 +37,7 @@ def _rank(value: object) -> int:
     return 1 + _rank(value[0]) if isinstance(value, (list, tuple)) and len(value) else 0
 
 
-def in_order(what: str, values: Any, names: list[Hashable]) -> Any:
+def in_order(what: str, values: object, names: list[Hashable]) -> Any:
     """Values in the order of the clouds; a mapping is read by the names of the clouds."""
     if not isinstance(values, Mapping):
         return values
@@ -46,7 +46,7 @@ def in_order(what: str, values: Any, names: list[Hashable]) -> Any:
     return [values[name] for name in names]
 
 
-def weights_of_points(point_weights: Any, names: list[Hashable]) -> list[Any]:
+def weights_of_points(point_weights: object, names: list[Hashable]) -> list[Any]:
     """For each cloud, the weights of its points or None."""
     if point_weights is None:
         return [None] * len(names)
@@ -59,7 +59,7 @@ def weights_of_points(point_weights: Any, names: list[Hashable]) -> list[Any]:
     return by_point
 
 
-def agreeing_clouds(named: Mapping[Hashable, Any], point_weights: Any = None) -> Iterator[Cloud]:
+def agreeing_clouds(named: Mapping[Hashable, Any], point_weights: object = None) -> Iterator[Cloud]:
     """Single clouds `(n, dim)` of one library and dimension; columns of frames in the order of the first."""
     first_name, first = next(iter(named.items()))
     by_point = weights_of_points(point_weights, list(named))
