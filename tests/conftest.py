@@ -17,7 +17,7 @@ from orthoslice.backend.kernels import paying
 from orthoslice.backend.kernels.cuda import device_refusal
 
 # Tests see kernels from the first call on, whatever the cache holds: some compare calls to the last bit.
-paying.PLAIN_NUMBERS = 0
+paying.PLAIN_NUMBERS = paying.LOADING_NUMBERS = 0
 
 # Each test process has one core: threads of torch would fight over it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -511,7 +511,7 @@ def compiled():
 
 assert compile_kernels() == ""
 before = compiled()
-paying.PLAIN_NUMBERS = 0
+paying.PLAIN_NUMBERS = paying.LOADING_NUMBERS = 0
 draw = np.random.default_rng(0)
 for dtype in (np.float64, np.float32):
     x, y, z = (draw.normal(size=(n, 5)).astype(dtype) for n in (300, 280, 300))

@@ -80,6 +80,7 @@ class HostStep:
         self._limits = np.asarray(unscaled_extents(request.p, x.shape[1], x.dtype)).view(self._words)
         self._are_fit = are_fit
         self._score = _chosen_scores(x, y, request.p)
+        self._slopes = sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
 
     def are_fit(self, x: HostArray, y: HostArray, theta: HostArray | None = None) -> bool:
         """Whether the clouds are finite, near the origin and of a usual extent, and given rows are of length 1.
@@ -98,7 +99,7 @@ class HostStep:
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
     ) -> tuple[HostArray, HostArray]:
         """The same, and the wanted gradients of their mean, one below the other."""
-        scores, *slopes = cast("tuple[HostArray, ...]", sorted_slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
+        scores, *slopes = cast("tuple[HostArray, ...]", self._slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
         parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=True) if want]
         gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
         gradient /= self._slices

@@ -187,9 +187,9 @@ def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: object)
 def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     """A plan for clouds like these, or None where they are scored in passes."""
     on_host = isinstance(x, np.ndarray)
-    if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
-        return None
     if on_host and are_postponed(x, y, request.p):
+        return None
+    if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
         return None
     number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), Cloud(y))
     scores = number.repeat(request.layout.n_directions)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.backend.kernels.numba.auction import Costs, best_columns
 from orthoslice.backend.threads import default_workers, ordered_map
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.lengths import pair_lengths
@@ -60,6 +59,8 @@ def transform(problem: Problem, price: FloatArray) -> FloatArray:
     >>> transform(problem, np.array([1.0, 0.0])).tolist()
     [1.0, 0.5]
     """
+    from orthoslice.backend.kernels.numba.auction import Costs, best_columns  # loads numba
+
     x, y_columns = np.ascontiguousarray(problem.x), np.ascontiguousarray(problem.y.T)
     costs, out = Costs(x, y_columns, problem.p, np.empty((0, 0))), np.empty(len(x))
     share_rows(len(out), lambda first, stop: best_columns(costs, price, first, stop, out))

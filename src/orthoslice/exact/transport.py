@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import HostArray
+from orthoslice.backend.arrays import Operation, PlainWork
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -26,8 +28,10 @@ from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.couplings.coupling import Coupling
 from orthoslice.exact._inputs import FloatArray, IntArray
-from orthoslice.exact.auction import Limits, solve
 from orthoslice.exact.certificate import Certificate, Problem, line_potential, transform
+
+if TYPE_CHECKING:
+    from orthoslice.exact.auction import Limits
 
 # The most pairs n * m that are given to other solvers. Beyond, the auction is mostly faster, and without
 # POT it takes over before HiGHS gets slow. In the plane POT stays ahead for unequal masses with heavy tails;
@@ -47,6 +51,8 @@ _LARGEST_COUNT = 2**24
 _SUM_ROUNDING = 2.0**-45
 # Relative gap to the optimum: up to _SMALL_GAP there is no other try, above _LARGEST_GAP an error.
 _SMALL_GAP, _LARGEST_GAP = 1e-9, 1e-6
+# SciPy's assignment takes about 0.4 n^3 ns. Counted in the numbers of plain code, and by a tenth.
+_CUBES_A_NUMBER = 1250
 # Relative; bounds that are worked out twice, in another order, differ by less.
 _SAME = 2.0**-40
 # Levels of an auction, about, for a bar that shows progress.
@@ -181,6 +187,8 @@ class Effort(NamedTuple):
     progress: bool
 
     def limits(self, p: float) -> Limits:
+        from orthoslice.exact.auction import Limits
+
         deadline = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         return Limits(1 - (1 + self.rtol) ** -p, deadline)
 
@@ -317,15 +325,13 @@ def _in_units(x: Cloud, y: Cloud, p: float) -> tuple[Problem, int]:
 
 def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _Found:
     """A coupling of points of which all weigh something, by the method that is fastest."""
-    p = problem.p
     if x.dim == 1 or 1 in (x.n, y.n):
         # On a line couplings by order are optimal; with a single point there is only one coupling.
         pairs = _match_in_order(problem.a, problem.b)
         return _Found(pairs, "sorting", lambda: line_potential(problem, pairs.ix, pairs.iy))
     if x.weights is None and y.weights is None and x.n == y.n:
-        if _is_for("assignment", problem, effort):
-            return _Found(_assign(x, y, p), "assignment", lambda: _auction(problem, _EXACT).find())
-        return _auction(problem, effort)
+        found: _Found = _match_evenly(x, y, problem, effort)
+        return found
     ot, method = _solver()
     if not _is_for(method, problem, effort):
         return _auction(problem, effort)
@@ -344,7 +350,33 @@ def _is_for(method: str, problem: Problem, effort: Effort) -> bool:
     return pairs <= most and (effort.memory is None or pairs * _PAIR_BYTES[method] <= effort.memory)
 
 
+_match_evenly = Operation("match_evenly")
+"""match_evenly(x, y, problem, effort) -> _Found, for uniform clouds of one size."""
+
+
+def _is_large(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> str | None:
+    return "small problems are solved faster by others" if _is_for("assignment", problem, effort) else None
+
+
+def _assignment_work(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> PlainWork:
+    """What SciPy does until it pays to compile the auction, which takes ten times as long as other kernels."""
+    may_wait = effort == _EXACT and _PAIR_BYTES["assignment"] * x.n**2 <= check_memory(_DEFAULT_MEMORY)
+    return PlainWork(x.n**3 // _CUBES_A_NUMBER if may_wait else sys.maxsize, "float64")
+
+
+@_match_evenly.implementation("numba", _is_large, plain_work=_assignment_work)
+def _match_by_auction(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> _Found:
+    return _auction(problem, effort)
+
+
+@_match_evenly.implementation("reference", lambda *_: None)
+def _match_by_assignment(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> _Found:
+    return _Found(_assign(x, y, problem.p), "assignment", lambda: _auction(problem, _EXACT).find())
+
+
 def _auction(problem: Problem, effort: Effort) -> _Found:
+    from orthoslice.exact.auction import solve  # loads numba
+
     memory = check_memory(_DEFAULT_MEMORY) if effort.memory is None else effort.memory
     with stoppable(), progress_bar("levels", _LEVELS, effort.progress) as advance:
         solution = solve(problem, effort.limits(problem.p), memory, advance)
@@ -368,9 +400,15 @@ def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
 
 def _match_in_order(a: IntArray, b: IntArray) -> _Pairs:
     """The first mass of one cloud goes to the first of the other, and so on."""
+    if len(a) == len(b) and (a == b).all():
+        ranks = np.arange(len(a))
+        return _Pairs(ranks, ranks, a / a.sum())
     ends_x, ends_y = np.cumsum(a), np.cumsum(b)
-    ends = np.union1d(ends_x, ends_y)
-    mass = np.diff(ends, prepend=0) / ends[-1]
+    ends = np.concatenate([ends_x, ends_y])
+    # Merges both: either is in order. Masses between ends that coincide are 0.
+    ends.sort(kind="stable")
+    mass = np.diff(ends, prepend=0)
+    ends, mass = ends[mass > 0], mass[mass > 0] / ends[-1]
     return _Pairs(np.searchsorted(ends_x, ends), np.searchsorted(ends_y, ends), mass)
 
 

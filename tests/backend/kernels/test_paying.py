@@ -30,6 +30,7 @@ def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paying, "_plain", Counter())
     monkeypatch.setattr(paying, "_on_disk", frozenset)
     monkeypatch.setattr(paying, "PLAIN_NUMBERS", 100)
+    monkeypatch.setattr(paying, "LOADING_NUMBERS", 50)
     monkeypatch.setattr(paying, "_NUMBERS_A_CALL", 0)
     monkeypatch.setattr(Operation, "revision", Operation.revision + 1)
 
@@ -45,20 +46,20 @@ def total(cold: None) -> Operation:
 
 def test_many_small_calls_add_up(total: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paying, "_NUMBERS_A_CALL", 40)
-    assert [total(np.ones(1)) for _ in range(5)] == ["plain"] * 3 + ["kernel"] * 2
+    assert [total(np.ones(1)) for _ in range(5)] == ["plain"] * 4 + ["kernel"]
 
 
 def test_small_work_is_plain_until_it_adds_up(total: Operation) -> None:
-    assert [total(np.ones(30)) for _ in range(5)] == ["plain"] * 3 + ["kernel"] * 2
+    assert [total(np.ones(30)) for _ in range(7)] == ["plain"] * 5 + ["kernel"] * 2
     # It stays compiled, and has its mark on disk.
     assert total(np.ones(1)) == "kernel"
     assert paying._marks().joinpath("total-numba-float64").exists()
-    # Another type is another kernel.
-    assert total(np.ones(30, dtype=np.float32)) == "plain"
+    # Another type is another kernel, for which numba need not be loaded again.
+    assert [total(np.ones(30, dtype=np.float32)) for _ in range(4)] == ["plain"] * 3 + ["kernel"]
 
 
 def test_large_work_is_compiled_for_at_once(total: Operation) -> None:
-    assert total(np.ones(101)) == "kernel"
+    assert total(np.ones(151)) == "kernel"
 
 
 def test_work_that_comes_in_pieces_is_seen_as_a_whole(total: Operation) -> None:
@@ -73,9 +74,27 @@ def test_asking_counts_nothing(total: Operation) -> None:
     assert total(np.ones(30)) == "plain"
 
 
-def test_what_is_in_the_cache_is_used_at_once(total: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_the_cache_waits_until_numba_pays(total: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64"}))
-    assert not total.is_postponed(np.ones(1))
+    assert [total(np.ones(20)) for _ in range(4)] == ["plain"] * 2 + ["kernel"] * 2
+    assert not paying._marks().exists()
+
+
+def test_numba_is_loaded_once_for_all_that_is_in_the_cache(
+    total: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64", "total-numba-float32"}))
+    assert total(np.ones(51)) == "kernel"
+    assert total(np.ones(1, dtype=np.float32)) == "kernel"
+
+
+def test_who_asks_for_a_kernel_in_the_cache_begins_it(
+    total: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64"}))
+    before = Operation.revision
+    assert total.chosen(np.ones(51))(None) == "kernel"
+    assert Operation.revision > before
     assert total(np.ones(1)) == "kernel"
 
 
@@ -92,7 +111,7 @@ def test_a_kernel_that_fails_is_not_said_to_be_ready(cold: None) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        operation(np.ones(101))
+        operation(np.ones(151))
     assert not paying._marks().exists()
 
 
@@ -137,6 +156,7 @@ def test_plain_and_compiled_answers_are_the_same(
     answers = []
     for numbers in (sys.maxsize, 0):
         monkeypatch.setattr(paying, "PLAIN_NUMBERS", numbers)
+        monkeypatch.setattr(paying, "LOADING_NUMBERS", numbers)
         Operation.revision += 1
         answers.append(np.asarray(CALLS[call](x, y)))
         assert bool(paying._begun) == (numbers == 0)
@@ -183,13 +203,16 @@ def test_a_small_first_call_loads_no_compiler(name: str, tmp_path: Path) -> None
 
 
 def test_one_variable_moves_the_cache_of_kernels(tmp_path: Path) -> None:
-    """The first process compiles, the second finds it there and loads numba at once."""
+    """The first process compiles, the second finds it there and loads numba as soon as that pays."""
     call = "from orthoslice.costs.lines import sorted_scores\n{}sorted_scores(x, x + 1, 2.0)"
     forced = FIRST.format(call=call.format("with sorted_scores.using('numba'): "))
     assert _said(forced, tmp_path) == "['numba']"
     assert list(tmp_path.glob("numba-*/*.nbc"))
-    assert _said(FIRST.format(call=call.format("")), tmp_path) == "['numba']"
-    assert _said(FIRST.format(call=call.format("")), tmp_path / "empty") == "[]"
+    again = call.format("from orthoslice.backend.kernels import paying\nwith paying.expecting({}): ")
+    few, many = (FIRST.format(call=again.format(count)) for count in ("0", "paying.LOADING_NUMBERS + 1"))
+    assert _said(few, tmp_path) == "[]"
+    assert _said(many, tmp_path) == "['numba']"
+    assert _said(many, tmp_path / "empty") == "[]"
 
 
 def test_losses_do_not_load_the_compiler_of_torch(tmp_path: Path) -> None:
@@ -205,12 +228,13 @@ def test_losses_do_not_load_the_compiler_of_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cold")
-def test_losses_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_compile_at_once(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     """Steps are repeated, so that a loss does not begin with plain code, nor stay with it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("numba")
     monkeypatch.setattr(paying, "PLAIN_NUMBERS", 1 << 40)
-    x, y = torch.ones(8, 3, requires_grad=True), torch.zeros(8, 3)
+    x, y = (torch.from_numpy(rng.normal(size=(8, 3))).float() for _ in range(2))
+    x.requires_grad_()
     loss = osl.nn.SlicedWassersteinLoss(4, seed=0)
     loss(x, y).backward()
     assert [plan is not None for plan in loss.caches.plans.values()] == [True]

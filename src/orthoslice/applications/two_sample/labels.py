@@ -16,8 +16,8 @@ import numpy as np
 from orthoslice.backend.arrays import Array, HostArray, Key, Operation, PlainWork, threefry
 from orthoslice.backend.kernels import LABELLINGS
 
-# Units whose labels plain code draws at once: their tables take a few MB.
-_UNITS_AT_ONCE = 1 << 11
+# Units whose labels plain code draws at once: their tables stay in a core's cache.
+_UNITS_AT_ONCE = 1 << 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,11 +225,11 @@ def _draw_labels(key: Key, first: int, exchange: Exchange) -> HostArray:
         some = slice(start, min(start + _UNITS_AT_ONCE, words.size))
         ranks = _draw_ranks(key, first, start, exchange.left[some])
         taken = np.empty(ranks.shape, dtype=bool)
-        for unit, quota in enumerate(exchange.quota[some].tolist()):
+        for rank, is_taken, quota in zip(ranks, taken, exchange.quota[some].tolist(), strict=True):
             if quota >= 0:
                 needed[:] = quota
-            np.less(ranks[unit], needed, out=taken[unit])
-            np.subtract(needed, taken[unit], out=needed)
+            np.less(rank, needed, is_taken)
+            np.subtract(needed, is_taken, needed)
         words[some] = np.packbits(taken, axis=1, bitorder="little").view("<u8")[:, 0]
     return words
 

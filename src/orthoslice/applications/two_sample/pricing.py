@@ -20,6 +20,9 @@ from orthoslice.couplings.orders import stable_order
 # are labelled by a word each, and labelled points of all labellings.
 _LINES_AT_ONCE, _LABELS_AT_ONCE, _PLACES_AT_ONCE = 256, 1 << 12, 1 << 18
 
+# Steps of all units are looked up in a table, where there are no more of them: it takes 4 MB.
+_FEW_UNITS = 1 << 14
+
 # NumPy adds long rows one to the other, and along short ones.
 _SHORT_ROW = 512
 
@@ -89,11 +92,12 @@ def _line_totals(values: HostArray, at: HostArray, words: HostArray, sizes: Host
         rise = np.where(fall > 0, n_all // unit, 0)
         highest = max(n_all, int((sizes * (n_all - sizes)).max())) // unit
 
-        def steps(units: HostArray) -> HostArray:
+        def steps(words: HostArray) -> HostArray:
             kind = _integers(highest)
-            return np.asarray(unpacked(words[units]) * rise.astype(kind) - fall.astype(kind))
+            return np.asarray(unpacked(words) * rise.astype(kind) - fall.astype(kind))
 
-        return np.asarray(_add_walks(values, at, steps)[: len(sizes)] * unit / sizes / (n_all - sizes))
+        step_of = steps(words).__getitem__ if len(words) <= _FEW_UNITS else lambda units: steps(words[units])
+        return np.asarray(_add_walks(values, at, step_of)[: len(sizes)] * unit / sizes / (n_all - sizes))
     totals = np.zeros(len(sizes))
     for lanes in _alike(sizes, n_all):
         for row, units in zip(values, at, strict=True):

@@ -70,14 +70,20 @@ class _Choice(NamedTuple, Generic[Result]):
     """Kernels that take the arguments and do not pay yet, with the numbers that plain code goes through."""
 
     def run(self, *args: object) -> Result:
-        """Run the implementation, and note a kernel that was compiled for that."""
-        if self.kernel is None or not paying.begin(self.kernel):
-            return self.implementation.run(*args)
+        """Run the implementation, and note a kernel that is in the cache from then on."""
+        is_new = self.begin()
         result = self.implementation.run(*args)
-        paying.keep_ready(self.kernel)
+        if self.kernel is not None and is_new:
+            paying.keep_ready(self.kernel)
+        return result
+
+    def begin(self) -> bool:
+        """Use the implementation from now on; whether it is a kernel and that is new."""
+        if self.kernel is None or not paying.begin(self.kernel):
+            return False
         # Plans that were made with plain code are out of date.
         Operation.revision += 1
-        return result
+        return True
 
 
 # How many implementations were picked by hand, in this thread and in those that work for it.
@@ -174,8 +180,10 @@ class Operation(Generic[Result]):
     def chosen(self, *args: object) -> Callable[..., Result]:
         """What would run for these arguments; for callers that repeat themselves."""
         choice = self._choose(args)
-        is_new = choice.kernel is not None and not paying.is_ready(choice.kernel)
-        return choice.run if is_new else choice.implementation.run
+        if choice.kernel is not None and not paying.is_ready(choice.kernel):
+            return choice.run
+        choice.begin()
+        return choice.implementation.run
 
     def is_postponed(self, *args: object) -> bool:
         """Whether a kernel takes these arguments that it does not pay to compile yet."""
@@ -196,7 +204,7 @@ class Operation(Generic[Result]):
             if reason is None and one.plain_work is not None:
                 numbers, kind = one.plain_work(*args)
                 kernel = f"{self.name}-{one.name}-{kind}"
-                if forced is None and not (paying.is_ready(kernel) or paying.pays(kernel, numbers)):
+                if forced is None and not paying.pays(kernel, numbers):
                     postponed.append((kernel, numbers))
                     continue
                 reason = kernels.numba_refusal()

@@ -1,9 +1,10 @@
-"""When compiling pays: kernels in the cache are used at once, others after some work was done by plain code.
+"""When kernels pay: small work is left to plain code, until it has taken as long as the compiler would.
 
 Compiling a kernel takes about as long as plain array code takes for `PLAIN_NUMBERS` numbers. So smaller work is
 left to plain code until that many numbers were gone through; then the kernel is compiled. That
-takes at most twice as long as the better of both. Numbers are counted, no time is measured: the same calls
-choose the same.
+takes at most twice as long as the better of both. A kernel in the cache needs numba too, which takes about as
+long to load as plain code takes for `LOADING_NUMBERS`: a process loads it after so many, of all kernels.
+Numbers are counted, no time is measured: the same calls choose the same.
 
 Nothing here imports numba, which takes longer than many a first call.
 """
@@ -27,9 +28,12 @@ from orthoslice.backend.caching import cache_directory
 PLAIN_NUMBERS = 1 << 24
 """How many numbers plain code goes through before a kernel is compiled; 0 compiles at once."""
 
+LOADING_NUMBERS = 1 << 23
+"""How many it goes through, in place of any kernels, before numba is loaded; 0 loads it at once."""
+
 # What a call of plain code takes besides, in numbers it could go through: a loop of small calls is compiled for
-# after some hundreds.
-_NUMBERS_A_CALL = 1 << 15
+# after some two thousand.
+_NUMBERS_A_CALL = 1 << 13
 
 # Less work than that comes in one piece.
 _FEW_NUMBERS = 1 << 16
@@ -67,8 +71,14 @@ def is_ready(kernel: str) -> bool:
 
 
 def pays(kernel: str, numbers: int) -> bool:
-    """Whether to compile a kernel rather than have plain code go through so many numbers."""
-    return _plain[kernel] + max(numbers, _expected.get()) > PLAIN_NUMBERS
+    """Whether to use a kernel rather than have plain code go through so many numbers."""
+    if kernel in _begun:
+        return True
+    expected = max(numbers, _expected.get())
+    if kernel in _on_disk():
+        return bool(_begun) or _plain.total() + expected > LOADING_NUMBERS
+    # The first kernel of a process has to load numba besides.
+    return _plain[kernel] + expected > PLAIN_NUMBERS + (0 if _begun else LOADING_NUMBERS)
 
 
 def count_plain(kernel: str, numbers: int) -> None:
@@ -78,17 +88,19 @@ def count_plain(kernel: str, numbers: int) -> None:
 
 
 def begin(kernel: str) -> bool:
-    """Use a kernel from now on; whether it is to be compiled for that."""
+    """Use a kernel from now on; whether that is new."""
     if kernel in _begun:
         return False
     with _lock:
-        is_new = not is_ready(kernel)
+        is_new = kernel not in _begun
         _begun.add(kernel)
         return is_new
 
 
 def keep_ready(kernel: str) -> None:
     """Note on disk that a kernel is in the cache, which numba has written."""
+    if kernel in _on_disk():
+        return
     with contextlib.suppress(OSError, RuntimeError):
         folder = _marks()
         folder.mkdir(parents=True, exist_ok=True)
