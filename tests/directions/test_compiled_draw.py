@@ -28,7 +28,8 @@ def test_compiled_blocks_are_those_of_the_reference(
         with draw_blocks.using(name):
             drawn[name] = draw_blocks(blocks).theta
     assert drawn["numba"].dtype == dtype
-    np.testing.assert_allclose(drawn["numba"], drawn["reference"], rtol=0, atol=4 * float(np.finfo(dtype).eps))
+    # Angles of up to 2 pi are rounded otherwise, and orthogonal parts of normals may be a few times shorter.
+    np.testing.assert_allclose(drawn["numba"], drawn["reference"], rtol=0, atol=16 * float(np.finfo(dtype).eps))
 
 
 def test_compiled_blocks_of_one_size_are_a_prefix_of_larger_ones() -> None:

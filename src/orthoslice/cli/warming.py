@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from orthoslice.backend.kernels import numba_refusal
-from orthoslice.backend.kernels.paying import expecting
+from orthoslice.backend.kernels.paying import expecting, is_kept, keep_ready
 
 # Sizes on both sides of where one kernel takes over from another, and one of rows that are sorted otherwise.
 # Kernels for rows of more than 2^18 numbers are left to their first use, where the work takes long anyway.
@@ -113,10 +113,18 @@ _APART: tuple[tuple[_Call, ...], ...] = (
 
 
 def compile_kernels() -> str:
-    """Compile what the public functions need for clouds of usual sizes; or say why that is of no use."""
+    """Compile what the public functions need for clouds of usual sizes; or say why that is of no use.
+
+    Once all is in the cache, there is nothing to do until sources, numba or the processor change.
+    """
     why = numba_refusal()
     if why is not None:
         return f"there is nothing to compile: {why}."
+    from orthoslice.backend.kernels.numba._compile import processor
+
+    everything = f"everything-{processor()}"
+    if is_kept(everything):
+        return ""
     # Where no processes can be started, this one compiles all.
     with contextlib.suppress(OSError, concurrent.futures.BrokenExecutor):
         spawning = multiprocessing.get_context("spawn")
@@ -124,6 +132,7 @@ def compile_kernels() -> str:
             list(pool.map(_make_calls, _APART))
     # Two processes that compile one function for two types at once may leave only one of them in the cache.
     _make_calls(_ALL)
+    keep_ready(everything)
     return ""
 
 

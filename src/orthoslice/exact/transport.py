@@ -350,7 +350,7 @@ def _is_for(method: str, problem: Problem, effort: Effort) -> bool:
     return pairs <= most and (effort.memory is None or pairs * _PAIR_BYTES[method] <= effort.memory)
 
 
-_match_evenly = Operation("match_evenly")
+_match_evenly: Operation[_Found] = Operation("match_evenly")
 """match_evenly(x, y, problem, effort) -> _Found, for uniform clouds of one size."""
 
 

@@ -53,7 +53,7 @@ def expecting(numbers: int) -> contextlib.AbstractContextManager[None]:
 
 def expecting_many() -> contextlib.AbstractContextManager[None]:
     """Let kernels be compiled at once, for what is going to be repeated, such as the steps of a training."""
-    return _expecting(PLAIN_NUMBERS + 1)
+    return _expecting(PLAIN_NUMBERS + LOADING_NUMBERS + 1)
 
 
 @contextlib.contextmanager
@@ -65,9 +65,14 @@ def _expecting(numbers: int) -> Iterator[None]:
         _expected.reset(token)
 
 
+def is_kept(kernel: str) -> bool:
+    """Whether the machine code of a kernel was on disk when this process began."""
+    return kernel in _on_disk()
+
+
 def is_ready(kernel: str) -> bool:
     """Whether a kernel was used in this process, or its machine code is on disk."""
-    return kernel in _begun or kernel in _on_disk()
+    return kernel in _begun or is_kept(kernel)
 
 
 def pays(kernel: str, numbers: int) -> bool:
@@ -75,7 +80,7 @@ def pays(kernel: str, numbers: int) -> bool:
     if kernel in _begun:
         return True
     expected = max(numbers, _expected.get())
-    if kernel in _on_disk():
+    if is_kept(kernel):
         return bool(_begun) or _plain.total() + expected > LOADING_NUMBERS
     # The first kernel of a process has to load numba besides.
     return _plain[kernel] + expected > PLAIN_NUMBERS + (0 if _begun else LOADING_NUMBERS)
@@ -99,7 +104,7 @@ def begin(kernel: str) -> bool:
 
 def keep_ready(kernel: str) -> None:
     """Note on disk that a kernel is in the cache, which numba has written."""
-    if kernel in _on_disk():
+    if is_kept(kernel):
         return
     with contextlib.suppress(OSError, RuntimeError):
         folder = _marks()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -71,6 +72,14 @@ def summing(function: Function) -> Function:
     kernel = compiled(function)
     getattr(kernel, "targetoptions", {})["fastmath"] = {"reassoc", "contract"}
     return kernel
+
+
+def processor() -> str:
+    """The processor that kernels are compiled for, as a word that is safe in the name of a file."""
+    from llvmlite import binding
+
+    facts = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
 def compiled_for_c(signature: Any, function: Callable[..., Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from orthoslice.backend.array_types import Floats, Words
-from orthoslice.backend.kernels.numba._compile import compiled
+from orthoslice.backend.kernels.numba._compile import compiled, summing
 
 # Points that are looked at to see whether a cloud is far from the origin.
 _FEW = 32
@@ -30,25 +30,32 @@ def _largest_word(words: Words) -> np.unsignedinteger:
 def _is_near_origin(points: Floats) -> bool:
     n, dim = points.shape
     step = -(-n // _FEW)
+    low, high = points[0].copy(), points[0].copy()
+    # Row by row, as they lie in memory.
+    for i in range(step, n, step):
+        for k in range(dim):
+            low[k], high[k] = min(low[k], points[i, k]), max(high[k], points[i, k])
+    is_near = True
     for k in range(dim):
-        low = high = points[0, k]
-        for i in range(step, n, step):
-            low, high = min(low, points[i, k]), max(high, points[i, k])
-        if abs(points[0, k]) > 1.5 * (high - low):
-            return False
-    return True
+        is_near &= abs(points[0, k]) <= 1.5 * (high[k] - low[k])
+    return is_near
+
+
+@summing
+def _square(row: Floats) -> np.float64:
+    total = np.float64(0.0)
+    for k in range(row.size):
+        total += np.float64(row[k]) * np.float64(row[k])
+    return total
 
 
 @compiled
 def _are_units(rows: Floats, rounding: float) -> bool:
+    are_units = True
     for s in range(rows.shape[0]):
-        square = np.float64(0.0)
-        for k in range(rows.shape[1]):
-            square += np.float64(rows[s, k]) * np.float64(rows[s, k])
-        # Written so that NaN counts as off.
-        if not abs(np.sqrt(square) - 1.0) <= rounding:
-            return False
-    return True
+        # NaN counts as off.
+        are_units &= abs(np.sqrt(_square(rows[s])) - 1.0) <= rounding
+    return are_units
 
 
 @compiled

@@ -150,7 +150,14 @@ def order_row(
     bounds: Indices | None,
 ) -> tuple[Words, Words]:
     """As :func:`sort_row`, with the place every number came from; equal numbers keep their order."""
-    if bounds is None or bits.size < SHORTEST_SPLIT:
+    if bits.size <= _INSERTED:
+        top = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+        for k in range(bits.size):
+            keys[k] = as_key(bits[k], top)
+            index[k] = k
+        _insert_indexed(keys, index, keys, index)
+        ordered, places = keys, index
+    elif bounds is None or bits.size < SHORTEST_SPLIT:
         encode(bits, keys, starts)
         for k in range(index.size):
             index[k] = k
