@@ -65,6 +65,32 @@ def test_torch_tells_of_transforms(torch: Any) -> None:
     assert told == [(False, False), (True, True)], advice(names, TORCH, lost)
 
 
+def test_torch_lets_a_transform_be_left(torch: Any) -> None:
+    count = torch.zeros(())
+
+    def counted(a: Any) -> Any:
+        with torch_internals.outside_transforms():
+            count.add_(1)
+        return a.sum()
+
+    torch.func.grad(counted)(torch.ones(2))
+    lost = "losses within `torch.func` fail with torch's words, at the count of their steps"
+    assert count == 1, advice("torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack", TORCH, lost)
+
+
+def test_torch_records_gradients_within_operators(torch: Any) -> None:
+    def slope(a: Any) -> Any:
+        with torch_internals.recording_gradients(), torch.enable_grad():
+            a = a.detach().requires_grad_()
+            return torch.autograd.grad((a * a).sum(), a)[0].clone()
+
+    schema = "(Tensor a) -> Tensor"
+    operator = torch.library.custom_op("orthoslice_tests::slope", slope, mutates_args=(), schema=schema)
+    lost = "compiled losses have no gradient for batches, weights and all else that goes the general way"
+    names = "torch._C._ForceDispatchKeyGuard, _dispatch_tls_local_exclude_set, _dispatch_tls_local_include_set"
+    assert operator(torch.ones(3)).tolist() == [2.0] * 3, advice(names, TORCH, lost)
+
+
 def test_torch_tells_of_tangents(torch: Any) -> None:
     outside = torch_internals.is_forward_mode()
     with torch.autograd.forward_ad.dual_level():

@@ -6,6 +6,8 @@ Torch does not promise to keep these names. Each function says what it answers w
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import sys
 from typing import Any
 
@@ -19,6 +21,38 @@ def are_transforms_active() -> bool:
         return bool(sys.modules["torch"]._C._are_functorch_transforms_active())
     except AttributeError:
         return False
+
+
+def outside_transforms() -> contextlib.AbstractContextManager[object]:
+    """Let the body change a tensor that no transform of `torch.func` has wrapped, which they forbid otherwise.
+
+    Where torch has lost this, it raises its own error at the change.
+    """
+    try:
+        cleared: contextlib.AbstractContextManager[object] = importlib.import_module(
+            "torch._functorch.pyfunctorch"
+        ).temporarily_clear_interpreter_stack()
+        return cleared
+    except (ImportError, AttributeError):
+        return contextlib.nullcontext()
+
+
+def recording_gradients() -> contextlib.AbstractContextManager[object]:
+    """Let the body use a gradient tape of its own within an operator, where torch has none.
+
+    Where torch has lost this, an operator has no gradient that is found by a tape, and torch says so.
+    """
+    try:
+        core = sys.modules["torch"]._C
+        excluded = core._dispatch_tls_local_exclude_set()
+        for key in ("AutogradFunctionality", "ADInplaceOrView"):
+            excluded = excluded.remove(getattr(core.DispatchKey, key))
+        guard: contextlib.AbstractContextManager[object] = core._ForceDispatchKeyGuard(
+            core._dispatch_tls_local_include_set(), excluded
+        )
+        return guard
+    except AttributeError:
+        return contextlib.nullcontext()
 
 
 def is_transformed(tensor: object) -> bool:

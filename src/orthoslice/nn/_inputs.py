@@ -50,21 +50,20 @@ def check_seed(name: str, seed: Any) -> int:
 
 
 def refuse_transforms() -> None:
-    """Raise within the transforms of `torch.func` and while `torch.jit` traces: they cannot count steps."""
+    """Raise within transforms of `torch.func` that a loss cannot follow, and while `torch.jit` traces."""
     if torch.jit.is_tracing():
         refuse_graph()
     if are_transforms_active():
         raise TypeError(
-            "A loss counts its steps, which `torch.func` (grad, vjp, jvp, vmap) cannot transform. For "
-            "gradients use `torch.autograd.grad` or `loss.value_and_grad(x, y)`; for many clouds pass leading "
-            "axes (..., n, dim)."
+            "`torch.func` cannot transform this call: its grad, vjp and vmap take `loss(x, y)`, derivatives "
+            "along tangents are those of `torch.autograd.forward_ad`, and `loss.value_and_grad(x, y)` is for "
+            "outside of transforms."
         )
 
 
 NOT_IN_A_GRAPH = (
-    "a loss draws new directions at every step, which a fixed graph (`fullgraph=True`, `torch.export`, "
-    "`torch.jit`) would freeze or refuse: compile or export the model without the loss, or use `torch.compile` "
-    "without `fullgraph`, which goes on after it"
+    "a loss draws new directions at every step, which a graph that leaves its process (`torch.export`, "
+    "`torch.jit`) would freeze or refuse: export the model without the loss, or use `torch.compile`"
 )
 
 

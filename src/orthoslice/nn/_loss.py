@@ -16,6 +16,7 @@ from orthoslice.backend.arrays import STEPS, Key, is_bridged, is_captured
 from orthoslice.backend.arrays.autodiff import wants_gradients
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
 from orthoslice.backend.kernels.paying import expecting_many
+from orthoslice.backend.torch_internals import are_transforms_active
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.scores import Score
@@ -48,7 +49,7 @@ from orthoslice.nn._plans import (
     run_on_host,
     run_to_distance,
 )
-from orthoslice.nn._steps import Caches, Turns, WithGradients, split_gradient
+from orthoslice.nn._steps import Caches, Turns, WithGradients, enrol, split_gradient
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
@@ -75,6 +76,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     theta: torch.Tensor | None
     target: torch.Tensor | None
     caches: Caches
+    draws_ahead = True
+    """Whether directions of several steps may be drawn at once."""
     cost: Any = None
     _name: str
 
@@ -107,7 +110,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._sampler = None if given else sampler
         self._has_target = target is not None
         self._has_warned = False
-        self.caches = Caches()
+        self.caches, self._caches_of_twins = Caches(), Caches()
+        self.serial = enrol(self)
         # Copies, since what is worked out from them would not notice every write to the caller's tensors.
         self.register_buffer("theta", directions.clone() if given else None)
         self.register_buffer("target", None if target is None else target.clone(), persistent=False)
@@ -144,12 +148,26 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """
         y = self._check_pair(x, y)
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
-        # A compiler can fuse nothing in there: it breaks its graph once, here, and goes on after it.
-        if torch.compiler.is_compiling():
-            from orthoslice.nn._uncompiled import run_uncompiled
-
-            return run_uncompiled(self._value, x, y, weights, rng)
+        if torch.compiler.is_compiling() or are_transforms_active() or torch.jit.is_tracing():
+            return self._recorded_value(x, y, weights, rng)
         return self._value(x, y, weights, rng)
+
+    def _recorded_value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+        """The value where torch records what is done, to compile or transform it."""
+        from orthoslice.nn._graph import recorded_step
+
+        return recorded_step(self, x, y, weights, rng)
+
+    def value_at(
+        self, step: torch.Tensor | None, x: Any, y: Any, x_weights: Any, y_weights: Any, rng: int | None
+    ) -> torch.Tensor:
+        """The value with the directions of a step, or of a seed; no step is taken."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, training=False, caches=self._caches_of_twins, draws_ahead=False)
+        if step is not None:
+            twin.__dict__["_buffers"] = {**self._buffers, "step": step}
+        weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
+        return twin._value(x, y, weights, rng)
 
     def __prepare_scriptable__(self) -> None:
         """`torch.jit.script` calls this before it reads any code."""
@@ -235,6 +253,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _value_and_grad(
         self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
+        refuse_transforms()
         plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
             # A tape of its own, even under `no_grad` or in inference mode.
@@ -256,7 +275,6 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
         Looked up, not worked out: for small clouds the host is what takes time.
         """
-        refuse_transforms()
         if x.is_neg() or y.is_neg():
             # Kernels read memory, which does not hold the sign of a negated view.
             x, y = x.resolve_neg(), y.resolve_neg()
@@ -337,7 +355,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         size = (layout.n_blocks, layout.longest_block, dim, torch.float32)
         blocks = Blocks(request.sampler, key, 0, *size, step=self.step)
         draw = functools.partial(draw_step, draw_blocks.chosen(blocks), blocks, layout.n_directions)
-        if not can_draw_ahead(blocks, layout.n_directions) or is_captured(self.step):
+        if not (self.draws_ahead and can_draw_ahead(blocks, layout.n_directions)) or is_captured(self.step):
             return draw
         return functools.partial(draw_steps_ahead, self._drawn_ahead(blocks, layout.n_directions), draw)
 
@@ -383,7 +401,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _taken_key(self, x: torch.Tensor, rng: int | None) -> Iterator[Key]:
         """The key of this call's directions, on the device of `x`; a call without a seed takes a step."""
         key, step = self._key(rng, x)
-        with self._taken_step(step) as now:
+        with self.taken_step(step) as now:
             on_host = is_bridged(x)
             if on_host:
                 # Tensors in host memory are worked on as NumPy arrays.
@@ -394,7 +412,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             yield key
 
     @contextlib.contextmanager
-    def _taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
+    def taken_step(self, step: torch.Tensor | None) -> Iterator[torch.Tensor | None]:
         """The number of the current step, after which the next call gets the next one.
 
         A call that fails undoes its step, unless another call has taken one since: no two share a number.
@@ -437,11 +455,15 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         moved = super()._apply(*args, **options)
-        self.caches = Caches()
+        self.caches, self._caches_of_twins = Caches(), Caches()
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "caches": Caches()}
+        return {**self.__dict__, "caches": Caches(), "_caches_of_twins": Caches()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.serial = enrol(self)
 
     def extra_repr(self) -> str:
         directions = f"{tuple(self.theta.shape)} given" if self.theta is not None else repr(self._sampler)

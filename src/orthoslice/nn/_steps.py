@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +76,27 @@ class Caches:
         self.theta_checksum = TensorCache()
         self.nan_of_bad_rows = TensorCache()
         self.sorted_target = TensorCache()
+
+
+_serials = itertools.count()
+_losses: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def enrol(loss: Any) -> int:
+    """A number by which :func:`find_loss` finds this loss in this process: operators of torch take numbers."""
+    serial = next(_serials)
+    _losses[serial] = loss
+    return serial
+
+
+def find_loss(serial: int) -> Any:
+    """The loss of that number."""
+    try:
+        return _losses[serial]
+    except KeyError:
+        raise RuntimeError(
+            "This graph calls a loss that is gone: a graph cannot outlive its losses, nor leave their process."
+        ) from None
 
 
 class WithGradients(torch.autograd.Function):  # type: ignore[misc]

@@ -110,6 +110,15 @@ class _ShardedLoss(Loss):
             return super()._find_plan(x, y, weights, rng)
         return None, x, y
 
+    def _recorded_value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+        """A compiler breaks its graph here and goes on after it: ranks talk to each other in there."""
+        if not torch.compiler.is_compiling():
+            refuse_transforms()
+        from orthoslice.nn._uncompiled import run_uncompiled
+
+        value: torch.Tensor = run_uncompiled(self._value, x, y, weights, rng)
+        return value
+
     def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
         ranks = Ranks.of(self.process_group)
         if ranks.is_alone:
