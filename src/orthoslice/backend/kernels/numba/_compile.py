@@ -76,8 +76,7 @@ def summing(function: Function) -> Function:
 
 def processor() -> str:
     """The processor that kernels are compiled for, as a word that is safe in the name of a file."""
-    from llvmlite import binding
-
+    binding = importlib.import_module("llvmlite.binding")
     facts = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
