@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -219,3 +222,36 @@ def test_hessians_both_ways() -> None:
     np.testing.assert_allclose(jax.jacrev(jax.grad(value))(x), reverse, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(value))(x), reverse, rtol=1e-4, atol=1e-5)
     assert np.abs(reverse).max() > 0.1
+
+
+SPREAD = """
+import jax, numpy as np, orthoslice as osl
+from jax.sharding import NamedSharding, PartitionSpec
+
+assert len(jax.devices()) == 4
+rng = np.random.default_rng(0)
+tables = [rng.normal(size=(8, 4)).astype(np.float32) for _ in range(2)]
+mesh = jax.make_mesh((4,), ("rows",))
+for axes in (("rows",), (None, "rows"), ()):
+    place = NamedSharding(mesh, PartitionSpec(*axes))
+    for spread in ((0,), (0, 1)):
+        x, y = (jax.device_put(t, place if k in spread else jax.devices()[0]) for k, t in enumerate(tables))
+        theta = jax.device_put(np.eye(4, dtype=np.float32), place)
+        for options in ({"rng": 0, "n_directions": 8}, {"directions": theta}):
+            value = osl.sliced_wasserstein(x, y, **options).value
+            plain = {k: np.asarray(v) if k == "directions" else v for k, v in options.items()}
+            exact = osl.sliced_wasserstein(*tables, **plain).value
+            assert abs(float(value) / float(exact) - 1) < 1e-5, (axes, spread, options)
+            assert len(value.devices()) == 1
+print("same")
+"""
+
+
+def test_arrays_that_are_spread_over_devices_are_gathered() -> None:
+    """In a process of its own, which sees four devices on the CPU."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **flags}
+    done = subprocess.run(
+        [sys.executable, "-c", SPREAD], capture_output=True, text=True, check=True, env=environment, timeout=300
+    )
+    assert done.stdout.strip() == "same"

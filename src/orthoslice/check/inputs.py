@@ -16,6 +16,7 @@ from orthoslice.backend.arrays import (
     Namespace,
     default_float,
     device,
+    gathered,
     is_readable,
     library,
     namespace,
@@ -55,7 +56,7 @@ def as_array(name: str, value: Any, like: Array | None = None) -> Array:
     if library(value) is not None:
         if getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
             raise TypeError(f"`{name}` must be a dense array; got a sparse one. Pass `{name}.to_dense()`.")
-        return np.asarray(value) if isinstance(value, np.matrix) else value
+        return np.asarray(value) if isinstance(value, np.matrix) else gathered(value)
     if is_frame(value):
         value = read_frame(name, value)
     elif hasattr(value, "to_numpy"):

@@ -120,6 +120,17 @@ def to_numpy(array: Any) -> HostArray:
     return np.asarray(array)
 
 
+def gathered(array: Any) -> Any:
+    """A concrete JAX array that is spread over devices, on the first of them; any other array as it is.
+
+    What is not compiled works on one device; a compiled program may spread its arrays as it likes.
+    """
+    if library(array) != "jax" or is_traced(array) or len(array.devices()) == 1:
+        return array
+    # By way of the host: moved otherwise, its type would still say how it was spread.
+    return sys.modules["jax"].device_put(np.asarray(array), min(array.devices(), key=lambda one: one.id))
+
+
 def refuse_transformed(*tensors: Tensor) -> None:
     """Raise for tensors that transforms of `torch.func` put in the place of others: they have no memory."""
     if are_transforms_active() and any(map(is_transformed, tensors)):
