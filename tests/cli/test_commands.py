@@ -537,6 +537,7 @@ for dtype in (np.float64, np.float32):
     osl.flow(x, y, rng=0, n_steps=2)
     osl.exact.sliced_plane(x[:20, :2], y[:20, :2], 2)
     osl.wasserstein(x, z)
+    osl.wasserstein(*(draw.normal(size=(n, 6)) for n in (300, 300)))
     if "torch" in sys.argv:
         import torch
         for loss in (osl.nn.SlicedWassersteinLoss(seed=0), osl.nn.ProjectedWassersteinLoss(seed=0)):
