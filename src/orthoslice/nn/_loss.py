@@ -18,12 +18,13 @@ from orthoslice.backend.kernels.cuda.directions import DrawnAhead
 from orthoslice.backend.kernels.paying import expecting_many
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.laws import Law, frame_beside
 from orthoslice.costs.scores import Score
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.estimates.entry import estimate_distance
 from orthoslice.estimates.fused import whole_step
-from orthoslice.estimates.host_step import HostStep, host_step_refusal
+from orthoslice.estimates.host_step import host_step_refusal, make_host_step
 from orthoslice.estimates.plan import all_blocks
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.nn._inputs import (
@@ -77,6 +78,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     caches: Caches
     cost: Any = None
     _name: str
+    _law: Law | None
+    """The target where that is a law: then there is no tensor `target`."""
+    _takes_laws = False
 
     def __init__(
         self,
@@ -89,6 +93,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         memory: Any,
     ) -> None:
         super().__init__()
+        law = target if isinstance(target, Law) and self._takes_laws else None
+        if law is not None:
+            target = None
         if target is not None:
             check_target(target)
         # A loss lives in one place: that of its target, or else of its directions, or else torch's default.
@@ -105,7 +112,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self.distance = bool(distance)
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
-        self._has_target = target is not None
+        self._law = law
+        self._has_target = not (target is law is None)
         self._has_warned = False
         self.caches = Caches()
         # Copies, since what is worked out from them would not notice every write to the caller's tensors.
@@ -212,8 +220,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 if y is None
                 else "This loss was made with a `target`: pass `x` alone."
             )
-        y = self.target if y is None else y
         check_tensor("x", x, wanted[0])
+        if self._law is not None:
+            # In the place of a cloud stands its frame, which `_score` knows how to read.
+            return frame_beside(self._law, x if x.is_floating_point() else x.float())
+        y = self.target if y is None else y
         check_tensor("y", y, wanted[1])
         return y
 
@@ -312,7 +323,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return None
         draw: Any = given_on_host
         with expecting_many():
-            step = HostStep(request, *tables)
+            step = make_host_step(request, *tables)
             if not given:
                 key, size = Key.from_seed(0, tables[0]), (x.shape[1], tables[0].dtype)
                 blocks = all_blocks(request.sampler, request.layout, *size, key)
@@ -369,7 +380,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._check_device(x, rng)
         # A loss warns once.
         self._has_warned = self._has_warned or warn_of_images(x, y)
-        clouds = x, y, *(weights or (None, None))
+        clouds = x, y if self._law is None else self._law, *(weights or (None, None))
         with self._taken_key(x, rng) as key:
             return self._estimate(clouds, key).mean()
 
@@ -448,6 +459,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         parts = [f"n_directions={self.n_directions}", f"p={self.p:g}", f"directions={directions}"]
         if self.distance:
             parts.append("distance=True")
+        if self._law is not None:
+            parts.append(f"target={self._law}")
         if self.target is not None:
             parts.append(f"target={tuple(self.target.shape)}")
         # Tensors on torch's device "meta" have shapes and no numbers.
