@@ -43,10 +43,13 @@ HEAVY = [
     "PIL",
 ]
 MODULES = [osl, osl.directions]
+LAWS = {n: getattr(osl.laws, n) for n in osl.laws.__all__}
 FUNCTIONS = {n: f for n in osl.__all__ if inspect.isfunction(f := getattr(osl, n))}
 FUNCTIONS |= {f"plot.{n}": getattr(osl.plot, n) for n in osl.plot.__all__}
 FUNCTIONS["write_report"] = osl.Comparison.write_report
+FUNCTIONS["laws.from_quantiles"] = osl.laws.from_quantiles
 CLASSES = {n: c for m in MODULES for n in m.__all__ if inspect.isclass(c := getattr(m, n))}
+CLASSES |= {f"laws.{n}": c for n, c in LAWS.items() if inspect.isclass(c)}
 SAMPLERS = {
     n: c for n, c in CLASSES.items() if issubclass(c, osl.directions.Sampler) and not inspect.isabstract(c)
 }

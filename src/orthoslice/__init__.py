@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.sketch.stream import Stream, Summarised
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
+    from orthoslice.clouds import laws
     from orthoslice.couplings.coupling import Coupling, induced_coupling
     from orthoslice.estimates.result import Estimate, UntrustedWarning
     from orthoslice.exact import Transport, wasserstein
@@ -60,6 +61,7 @@ __all__ = [
     "explain",
     "flow",
     "induced_coupling",
+    "laws",
     "match",
     "max_sliced_wasserstein",
     "pairwise",
@@ -111,12 +113,13 @@ _HOMES = {
 }
 
 # Public modules, loaded at first use: torch and matplotlib are not loaded before.
-_MODULES = ("adapters", "control", "datasets", "directions", "exact", "nn", "plot")
+_MODULES = {name: name for name in ("adapters", "control", "datasets", "directions", "exact", "nn", "plot")}
+_MODULES["laws"] = "clouds.laws"
 
 
 def __getattr__(name: str) -> "_Any":
     if name in _MODULES:
-        return _importlib.import_module(f"orthoslice.{name}")
+        return _importlib.import_module(f"orthoslice.{_MODULES[name]}")
     if name in _HOMES:
         found = getattr(_importlib.import_module(f"orthoslice.{_HOMES[name]}"), name)
         globals()[name] = found

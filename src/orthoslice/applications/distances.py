@@ -48,7 +48,8 @@ def sliced_wasserstein(
         Clouds `(n, dim)` and `(m, dim)` of one array library, or `(..., n, dim)` for many at once: leading
         axes broadcast and share the directions. Lists and data frames become NumPy arrays; the columns of two
         frames are matched by name, those of a frame and an array by position. Single clouds may be Dask arrays
-        or data frames, larger than memory: see :mod:`orthoslice.parallel.dask`.
+        or data frames, larger than memory: see :mod:`orthoslice.parallel.dask`. `y` can be a known law instead,
+        such as ``osl.laws.Normal(8)``, of which nothing is sampled: see :mod:`orthoslice.clouds.laws`.
     p
         The power, at least 1.
     x_weights, y_weights

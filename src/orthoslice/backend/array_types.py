@@ -147,6 +147,7 @@ class Namespace(Protocol):
     minimum: _Function
     ones: _Function
     ones_like: _Function
+    prod: _Function
     reshape: _Function
     roll: _Function
     searchsorted: _Function

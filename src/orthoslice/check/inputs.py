@@ -84,6 +84,11 @@ def _what_to_pass(name: str, value: object) -> str:
             " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, "
             f"`two_sample_test` and `pairwise`; here pass `{name}.compute()`, or some of its rows."
         )
+    if hasattr(value, "affine") and hasattr(value, "sample"):
+        return (
+            " A law can be the `y` of `sliced_wasserstein`, `value_and_grad` and `two_sample_test`, and the "
+            f"target of `osl.nn.SlicedWassersteinLoss`; here pass points of it, `{name}.sample(1000)`."
+        )
     for dense in ("toarray", "todense"):
         if hasattr(value, dense):
             return f" Sparse matrices must be made dense: pass `{name}.{dense}()`."

@@ -90,6 +90,12 @@ class Cloud:
         points = self.points * 2.0 ** -halves[0] * 2.0 ** -halves[1]
         return replace(self, points=points, largest=None)
 
+    def less(self, origin: Array, *, lazily: bool) -> Self:
+        """The same cloud with another origin, which is subtracted when points are read if `lazily`."""
+        if lazily:
+            return replace(self, points=MappedPoints(self.points, origin=cast(HostArray, origin)))
+        return replace(self, points=self.points - origin)
+
     def astype(self, dtype: DType) -> Self:
         """The same cloud in another floating type."""
         return replace(self, points=namespace(self.points).astype(self.points, dtype))
@@ -148,24 +154,9 @@ def make_clouds(
     waiting for an accelerator; elsewhere bad values come out as NaN.
     """
     x, y = match_frames(x, y, x_weights, y_weights)
-    named = {"x": as_array("x", x), "y": as_array("y", y)}
-    for name, weights in (("x_weights", x_weights), ("y_weights", y_weights)):
-        if weights is not None:
-            like = named["x"] if library(weights) is None else None
-            named[name] = as_array(name, weights, like=like)
-    check_same_library(named)
+    named = _read({"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights})
     dtype = exact_dtype(named["x"], named["y"])
-    clouds = []
-    for name in ("x", "y"):
-        points = as_floating(name, named[name], dtype)
-        largest = check_points(name, points)
-        weights = named.get(f"{name}_weights")
-        if weights is not None:
-            weights = check_weights(f"{name}_weights", weights, name, points)
-            points, weights = _share_batch(name, points, weights)
-            if is_uniform(weights):
-                weights = None
-        clouds.append(Cloud(points, weights, largest))
+    clouds = [_checked(name, named, dtype) for name in ("x", "y")]
     if clouds[0].dim != clouds[1].dim:
         raise ValueError(f"`x` and `y` must share `dim`; got shapes {_shapes(clouds)}.")
     if clouds[0].batch == clouds[1].batch:
@@ -178,6 +169,36 @@ def make_clouds(
         ) from None
     axes = max(len(c.batch) for c in clouds)
     return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
+
+
+def one_cloud(x: object, x_weights: object = None) -> Cloud:
+    """As :func:`make_clouds`, where the user gave no second cloud."""
+    x, _ = match_frames(x, x, x_weights, None)
+    named = _read({"x": x, "x_weights": x_weights})
+    return _checked("x", named, exact_dtype(named["x"], named["x"]))
+
+
+def _read(given: dict[str, object]) -> dict[str, Array]:
+    """Arrays of one library and device by name, without those that are None; points come before weights."""
+    named: dict[str, Array] = {}
+    for name, value in given.items():
+        if value is not None or not name.endswith("_weights"):
+            like = named["x"] if name.endswith("_weights") and library(value) is None else None
+            named[name] = as_array(name, value, like=like)
+    check_same_library(named)
+    return named
+
+
+def _checked(name: str, named: dict[str, Array], dtype: DType) -> Cloud:
+    points = as_floating(name, named[name], dtype)
+    largest = check_points(name, points)
+    weights = named.get(f"{name}_weights")
+    if weights is not None:
+        weights = check_weights(f"{name}_weights", weights, name, points)
+        points, weights = _share_batch(name, points, weights)
+        if is_uniform(weights):
+            weights = None
+    return Cloud(points, weights, largest)
 
 
 def single_clouds(

@@ -220,11 +220,9 @@ def centred(x: C, y: C) -> tuple[C, C]:
         return x, y
     axis = (-2,) if x.batch == y.batch else tuple(range(x.points.ndim - 1))
     centre = far_centre(x.points, axis)
-    if x.is_mapped or y.is_mapped:
-        # Both get the origin, even if one is no file: it cancels in differences of points as stored.
-        x_points, y_points = (MappedPoints(c.points, origin=cast(HostArray, centre)) for c in (x, y))
-        return replace(x, points=x_points), replace(y, points=y_points)
-    return replace(x, points=x.points - centre), replace(y, points=y.points - centre)
+    # Both get the origin alike, even if one is no file: it cancels in differences of points as stored.
+    lazily = x.is_mapped or y.is_mapped
+    return x.less(centre, lazily=lazily), y.less(centre, lazily=lazily)
 
 
 far_centre: Operation[Array] = Operation("far_centre")

@@ -40,6 +40,14 @@ class Score(abc.ABC):
         """The floating type in which directions are drawn: the library's widest if the order of ties counts."""
         return projection_dtype(x.points) if self.breaks_ties else x.dtype
 
+    def second(self, points: Array, weights: Array | None) -> Cloud:
+        """What stands in the place of the second cloud, from its arrays."""
+        return Cloud(points, weights)
+
+    def example(self, y: Cloud) -> Cloud:
+        """Points like those that `y` stands for, to judge by whether an interval can be trusted."""
+        return y
+
     def blocks_per_unit(self, n_blocks: int, block_rows: int, is_basis: bool, p: float) -> int:
         """How many consecutive blocks price each other and so count as one independent observation."""
         return 1

@@ -200,7 +200,7 @@ def compute(request: Request, inputs: tuple[Any, ...], constants: Any, wanted: W
     key, theta = constants
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
-    return _run(request, Cloud(inputs[0], inputs[2]), Cloud(inputs[1], inputs[3]), key, wanted)
+    return _run(request, Cloud(inputs[0], inputs[2]), request.score.second(inputs[1], inputs[3]), key, wanted)
 
 
 def _layout_of_scored(layout: Layout, scores: Array) -> Layout:

@@ -12,8 +12,10 @@ from orthoslice.backend.arrays import RNG, float_info, is_readable, namespace, t
 from orthoslice.backend.kernels.cuda import is_on_gpu
 from orthoslice.check.inputs import is_dask
 from orthoslice.check.options import check_p
-from orthoslice.clouds.cloud import Cloud, make_clouds
+from orthoslice.clouds.cloud import Cloud, make_clouds, one_cloud
 from orthoslice.clouds.conditioning import largest_coordinate, unit_scale, widened
+from orthoslice.clouds.laws import Law, law_cloud
+from orthoslice.costs.laws import AgainstLaw
 from orthoslice.costs.scores import COSTS, Score, Sliced
 from orthoslice.estimates.driver import estimate
 from orthoslice.estimates.plan import estimate_as_planned
@@ -48,7 +50,7 @@ def estimate_distance(
         planned = estimate_as_planned(name, score, clouds[0], clouds[1], p, given)
         if planned is not None:
             return planned
-    is_lazy = not are_plain and any(map(is_dask, clouds))
+    is_lazy = not are_plain and any(map(is_dask, clouds)) and not isinstance(clouds[1], Law)
     request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     return _vouched(request, answer, x, y, given.rng) if vouched else answer
@@ -59,8 +61,31 @@ def check_request(
 ) -> tuple[Request, Cloud, Cloud]:
     """The request and the clouds, checked, from the user's arguments."""
     p = check_p(p)
+    if isinstance(clouds[1], Law):
+        return _law_request(name, score, clouds, p, given)
     x, y = make_clouds(*clouds)
     return make_request(name, score, x, y, p, given), x, y
+
+
+def _law_request(
+    name: str, score: Score, clouds: tuple[Any, Any, Any, Any], p: float, given: Options
+) -> tuple[Request, Cloud, Cloud]:
+    """As :func:`check_request`, where a law stands in the place of `y`."""
+    x, law, x_weights, y_weights = clouds
+    if score.breaks_ties:
+        raise TypeError(
+            "`y` must be a cloud for the projected distance, which pairs points in space; laws are known on "
+            "lines, for `sliced_wasserstein`. Pass a sample, `y.sample(n)`."
+        )
+    if y_weights is not None:
+        raise TypeError("`y_weights` must be None where `y` is a law.")
+    if not (given.control is None or given.control == "auto"):
+        raise ValueError(f"`control` must be left out where `y` is a law; got {given.control!r}.")
+    cloud = one_cloud(x, x_weights)
+    if cloud.dim != law.dim:
+        raise ValueError(f"`x` and `y` must share `dim`; got {cloud.dim} and a law in {law.dim} dimensions.")
+    y = law_cloud(law, cloud.points)
+    return make_request(name, AgainstLaw(law.base), cloud, y, p, given._replace(control=None)), cloud, y
 
 
 def _lazy_request(
@@ -109,7 +134,8 @@ def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -
     lost = _means(answer) < least
     if lost.any():
         # SW_1 does not underflow, and tells which clouds differ at all.
-        lengths = _estimate_scaled(replace(steady, p=1.0, score=Sliced()), wide_x, wide_y, rng)
+        score = Sliced() if request.score.breaks_ties else request.score
+        lengths = _estimate_scaled(replace(steady, p=1.0, score=score), wide_x, wide_y, rng)
         if (lost & (_means(lengths) > 0)).any():
             raise OverflowError(
                 f"`p` is too high for these clouds: beside their largest coordinate, "

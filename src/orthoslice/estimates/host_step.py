@@ -7,13 +7,15 @@ several times as long as the arithmetic. Here all of that was decided when the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from orthoslice.backend.arrays import HostArray
+from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.clouds.conditioning import unscaled_extents
+from orthoslice.clouds.ready import ReadyCloud
+from orthoslice.costs.laws import AgainstLaw, Line, law_on_lines, law_slopes
 from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.costs.scores import Sliced
 from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
@@ -33,7 +35,7 @@ _WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | None:
     """Why :class:`HostStep` cannot carry out a request for NumPy clouds like these, or None if it can."""
     slices, n, m = request.layout.n_directions, x.shape[0], y.shape[0]
-    if type(request.score) is not Sliced or request.control is not None or request.adaptive:
+    if type(request.score) not in (Sliced, AgainstLaw) or request.control is not None or request.adaptive:
         return "it takes sliced distances of a given number of directions, without a control variate"
     if not _are_plain_rows(request.sampler, request.layout.longest_block, x.shape[1]):
         return "it takes directions that are rows of a matrix and count alike"
@@ -63,6 +65,10 @@ def _are_plain_rows(sampler: Sampler, rows: int, dim: int) -> bool:
     return type(sampler) in _DRAWN_AS_ROWS and sampler.weights(rows, dim) is None
 
 
+_Scores: TypeAlias = Callable[[HostArray, HostArray, HostArray], HostArray]
+"""Of x, y and directions as rows."""
+
+
 class HostStep:
     """SW_p^p of single clouds `x (n, dim)` and `y (m, dim)` of one type, and its gradients.
 
@@ -79,8 +85,11 @@ class HostStep:
         self._rounding = float(np.finfo(x.dtype).eps) ** 0.75
         self._limits = np.asarray(unscaled_extents(request.p, x.shape[1], x.dtype)).view(self._words)
         self._are_fit = are_fit
-        self._score = _chosen_scores(x, y, request.p)
-        self._slopes = sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
+        self._score, self._price_slopes = self._choose(request, x, y)
+
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
+        """What :meth:`scores` and :meth:`_slopes` call."""
+        return _chosen_scores(x, y, request.p), sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
 
     def are_fit(self, x: HostArray, y: HostArray, theta: HostArray | None = None) -> bool:
         """Whether the clouds are finite, near the origin and of a usual extent, and given rows are of length 1.
@@ -99,16 +108,45 @@ class HostStep:
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
     ) -> tuple[HostArray, HostArray]:
         """The same, and the wanted gradients of their mean, one below the other."""
-        scores, *slopes = cast("tuple[HostArray, ...]", self._slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
-        parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=True) if want]
+        scores, *slopes = self._slopes(x, y, theta)
+        parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=False) if want]
         gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
         gradient /= self._slices
         return scores, gradient
 
+    def _slopes(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, ...]:
+        return cast("tuple[HostArray, ...]", self._price_slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
 
-def _chosen_scores(
-    x: HostArray, y: HostArray, p: float
-) -> Callable[[HostArray, HostArray, HostArray], HostArray]:
+
+class LawStep(HostStep):
+    """The same where a law stands in the place of the second cloud: `y` is its frame."""
+
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
+        assert isinstance(request.score, AgainstLaw)
+        self._law, self._cloud = request.score.law, ReadyCloud(x[:1])
+        rest = self._cloud, request.p, 1.0
+        lines = self._on_lines(x, y, x[:1])
+        price: Callable[..., Any] = law_slopes.chosen(*lines, *rest, NO_GRADIENTS)
+        price_slopes: Callable[..., Any] = law_slopes.chosen(*lines, *rest, (True, *NO_GRADIENTS[1:]))
+        return lambda x, y, theta: price(*self._on_lines(x, y, theta), *rest, NO_GRADIENTS)[0], price_slopes
+
+    def _slopes(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, ...]:
+        rest, wanted = (self._cloud, self._p, 1.0), (True, *NO_GRADIENTS[1:])
+        scores, slopes, _ = self._price_slopes(*self._on_lines(x, y, theta), *rest, wanted)
+        return scores, slopes
+
+    def _on_lines(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, Line]:
+        px = theta @ x.T
+        px -= theta @ y[:1].T
+        return px, law_on_lines(self._law, y[1:], DenseDirections(theta), _EVERY_ROW)
+
+
+def make_host_step(request: Request, x: HostArray, y: HostArray) -> HostStep:
+    """The step for clouds like these, which :func:`host_step_refusal` does not refuse."""
+    return (LawStep if isinstance(request.score, AgainstLaw) else HostStep)(request, x, y)
+
+
+def _chosen_scores(x: HostArray, y: HostArray, p: float) -> _Scores:
     at_once: Callable[..., Any] = sliced_scores.chosen(x, y, DenseDirections(x[:1]), _EVERY_ROW, p)
     if at_once is not project_and_score:
         return lambda x, y, theta: at_once(x, y, DenseDirections(theta), _EVERY_ROW, p)

@@ -28,6 +28,7 @@ from orthoslice.backend.markup import card, preformatted
 from orthoslice.check.options import check_level, is_real
 from orthoslice.clouds.cloud import DistantCloud
 from orthoslice.clouds.conditioning import rescaled, times_two_to
+from orthoslice.costs.scores import Sliced
 from orthoslice.directions import Given, Sampler
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout
@@ -286,8 +287,8 @@ class Estimate:
             return "it takes clouds in memory, and these are Dask collections; some of their rows will do"
         if not subject.is_intact:
             return "it takes the clouds, which were written to since"
-        if subject.score.breaks_ties:
-            return "it holds for the sliced distance"
+        if type(subject.score) is not Sliced:
+            return "it holds for the sliced distance of two samples"
         if self.p == 1:
             return "it takes p > 1; use `osl.bootstrap(x, y, 1)`"
         if not (subject.x.weights is None and subject.y.weights is None):

@@ -127,7 +127,8 @@ class Subject(NamedTuple):
         table = unit * to_numpy(scores).astype(np.float64)
         sliced = not self.score.breaks_ties
         value = unit * to_numpy(found.mean).astype(np.float64)
-        return doubts(self.x, self.y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
+        y = self.score.example(self.y)
+        return doubts(self.x, y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
 
 
 def doubts(

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import torch
 
 from orthoslice.check.names import answers_other_names
+from orthoslice.clouds.laws import Law
+from orthoslice.costs.laws import AgainstLaw
 from orthoslice.costs.scores import COSTS, Score, Sliced
 from orthoslice.nn._loss import Loss
 
@@ -34,7 +36,9 @@ class SlicedWassersteinLoss(Loss):
         ``directions=Auto(replicates=1)`` makes gradients that vary less: see "Which directions?" in the docs.
     target
         A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. It is copied, so writes
-        to the tensor that was passed change nothing. Where the directions stay the same too, a GPU projects and
+        to the tensor that was passed change nothing. Or a law of :mod:`orthoslice.clouds.laws` (``osl.laws``),
+        such as ``osl.laws.Normal(8)``: no points of it are sampled, so gradients vary less.
+        Where the directions stay the same too, a GPU projects and
         sorts it only once, unless that is slower. To change it, write to the copy, ``loss.target.copy_(new)``,
         or put another in its place, ``loss.target = new``; writes through ``.data`` may go unnoticed.
     distance
@@ -62,6 +66,7 @@ class SlicedWassersteinLoss(Loss):
     """
 
     _name = "SW"
+    _takes_laws = True
 
     @answers_other_names
     def __init__(
@@ -70,7 +75,7 @@ class SlicedWassersteinLoss(Loss):
         *,
         p: float = 2,
         directions: Any = "orthogonal",
-        target: torch.Tensor | None = None,
+        target: torch.Tensor | Law | None = None,
         distance: bool = False,
         seed: int | None = None,
         memory: int | str = "512MB",
@@ -79,7 +84,7 @@ class SlicedWassersteinLoss(Loss):
 
     @property
     def _score(self) -> Score:
-        return Sliced()
+        return Sliced() if self._law is None else AgainstLaw(self._law.base)
 
 
 class ProjectedWassersteinLoss(Loss):

@@ -10,10 +10,16 @@ from typing import Any
 import torch
 
 from orthoslice.backend.torch_internals import are_transforms_active
+from orthoslice.clouds.laws import Law
 
 
 def check_target(target: Any) -> None:
     """Raise unless this is a tensor that requires no gradient."""
+    if isinstance(target, Law):
+        raise TypeError(
+            "`target` can be a law in `osl.nn.SlicedWassersteinLoss` alone, in one process; here pass a "
+            "tensor, such as `torch.as_tensor(target.sample(1000))`."
+        )
     check_tensor("target", target)
     if target.requires_grad:
         raise ValueError(

@@ -19,12 +19,13 @@ from orthoslice.backend.kernels.paying import expecting_many
 from orthoslice.backend.torch_internals import are_transforms_active
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.laws import Law, frame_beside
 from orthoslice.costs.scores import Score
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.estimates.entry import estimate_distance
 from orthoslice.estimates.fused import whole_step
-from orthoslice.estimates.host_step import HostStep, host_step_refusal
+from orthoslice.estimates.host_step import host_step_refusal, make_host_step
 from orthoslice.estimates.plan import all_blocks
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.nn._inputs import (
@@ -80,6 +81,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     """Whether directions of several steps may be drawn at once."""
     cost: Any = None
     _name: str
+    _law: Law | None
+    """The target where that is a law: then there is no tensor `target`."""
+    _takes_laws = False
 
     def __init__(
         self,
@@ -92,6 +96,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         memory: Any,
     ) -> None:
         super().__init__()
+        law = target if isinstance(target, Law) and self._takes_laws else None
+        if law is not None:
+            target = None
         if target is not None:
             check_target(target)
         # A loss lives in one place: that of its target, or else of its directions, or else torch's default.
@@ -108,7 +115,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self.distance = bool(distance)
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
-        self._has_target = target is not None
+        self._law = law
+        self._has_target = not (target is law is None)
         self._has_warned = False
         self.caches, self._caches_of_twins = Caches(), Caches()
         self.serial = enrol(self)
@@ -230,8 +238,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 if y is None
                 else "This loss was made with a `target`: pass `x` alone."
             )
-        y = self.target if y is None else y
         check_tensor("x", x, wanted[0])
+        if self._law is not None:
+            # In the place of a cloud stands its frame, which `_score` knows how to read.
+            return frame_beside(self._law, x if x.is_floating_point() else x.float())
+        y = self.target if y is None else y
         check_tensor("y", y, wanted[1])
         return y
 
@@ -330,7 +341,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return None
         draw: Any = given_on_host
         with expecting_many():
-            step = HostStep(request, *tables)
+            step = make_host_step(request, *tables)
             if not given:
                 key, size = Key.from_seed(0, tables[0]), (x.shape[1], tables[0].dtype)
                 blocks = all_blocks(request.sampler, request.layout, *size, key)
@@ -387,7 +398,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self._check_device(x, rng)
         # A loss warns once.
         self._has_warned = self._has_warned or warn_of_images(x, y)
-        clouds = x, y, *(weights or (None, None))
+        clouds = x, y if self._law is None else self._law, *(weights or (None, None))
         with self._taken_key(x, rng) as key:
             return self._estimate(clouds, key).mean()
 
@@ -470,6 +481,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         parts = [f"n_directions={self.n_directions}", f"p={self.p:g}", f"directions={directions}"]
         if self.distance:
             parts.append("distance=True")
+        if self._law is not None:
+            parts.append(f"target={self._law}")
         if self.target is not None:
             parts.append(f"target={tuple(self.target.shape)}")
         # Tensors on torch's device "meta" have shapes and no numbers.

@@ -79,6 +79,8 @@ class _Report(NamedTuple):
 class _ShardedLoss(Loss):
     """A loss of clouds that are spread over ranks."""
 
+    _takes_laws = False
+
     def __init__(self, *arguments: object, process_group: Any, averaged: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         # Not a buffer: DDP and FSDP would overwrite the shard of every rank with that of the first.

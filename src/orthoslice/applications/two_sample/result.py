@@ -71,8 +71,10 @@ class TwoSampleResult:
     column_pvalues: HostArray | None
     stopped_early: bool
     _n_reached: int
-    _sizes: tuple[int, int]
-    _exchanged: str
+    _compared: str
+    """Two samples, or a sample and a law, in words."""
+    _replicas: str
+    """What the null distribution comes from, in words."""
 
     @property
     def n_permutations(self) -> int:
@@ -132,17 +134,15 @@ class TwoSampleResult:
         few = f"; {self._few}" if self._few else ""
         parts = f" ({self._told_parts})" if len(self.parts) > 1 else ""
         early = ", which no more of them would make small" if self.stopped_early else ""
-        n, m = self._sizes
         return (
-            f"TwoSampleResult({self.label} of {n} and {m} points is {self.statistic:.6g}{parts}; "
-            f"{self._n_reached} of {self.n_permutations} permutations of {self._exchanged} reach it: "
+            f"TwoSampleResult({self.label} of {self._compared} is {self.statistic:.6g}{parts}; "
+            f"{self._n_reached} of {self.n_permutations} {self._replicas} reach it: "
             f"p = {self.pvalue:.3g} +- {self.pvalue_stderr:.1g} (Monte Carlo error){early}{few}; "
             f"{self._repeat})"
         )
 
     def _repr_html_(self) -> str:
-        n, m = self._sizes
-        permuted = f"{self._n_reached:,} of {self.n_permutations:,} permutations of {self._exchanged}"
+        permuted = f"{self._n_reached:,} of {self.n_permutations:,} {self._replicas}"
         rows = [
             ("p-value", f"{self.pvalue:.3g} \u00b1 {self.pvalue_stderr:.1g} (Monte Carlo error)"),
             (self.label, f"{self.statistic:.6g}"),
@@ -151,5 +151,5 @@ class TwoSampleResult:
         ]
         if len(self.parts) > 1:
             rows.insert(2, ("p-values of its parts", self._told_parts))
-        title = f"Do {n:,} and {m:,} points have the same law?"
+        title = f"Do {self._compared} have the same law?"
         return card(title, rows, [f"Note: {self._few}."] if self._few else [])

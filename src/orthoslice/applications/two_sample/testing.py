@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from orthoslice.applications.two_sample.combining import is_decided, looks
+from orthoslice.applications.two_sample.known_law import test_against_law
 from orthoslice.applications.two_sample.labels import check_groups
 from orthoslice.applications.two_sample.permutations import (
     PermutationTest,
@@ -32,6 +33,7 @@ from orthoslice.check.options import (
 )
 from orthoslice.clouds.cloud import Cloud, numpy_clouds
 from orthoslice.clouds.conditioning import rescaled, unit_scale
+from orthoslice.clouds.laws import Law
 from orthoslice.clouds.pooling import pieces_of, pool_clouds
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.scores import Exact, Score, Sliced
@@ -93,6 +95,9 @@ def two_sample_test(
         Samples `(n, dim)` and `(m, dim)` of independent points; n and m may differ. Arrays of any library,
         lists or data frames, as in :func:`sliced_wasserstein`. The work is done in float64: by NumPy and
         compiled kernels, and for torch tensors on an NVIDIA GPU by kernels there, with the same labels.
+
+        `y` can be a known law, such as ``osl.laws.Normal(8)``: then `n_permutations` samples of it, of n points
+        each, are simulated and compared with the law on the same directions. So the p-value is exact, too.
     p
         The power, at least 1. Higher powers look more at the tails.
     method
@@ -212,6 +217,10 @@ def two_sample_test(
     _check_flags(columns=columns, stop_early=stop_early)
     _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
+    if isinstance(y, Law):
+        _refuse_for_laws(method=method != "sliced", columns=columns, stop_early=stop_early, groups=groups)
+        sampler = _check_sampler(directions, y.dim)
+        return test_against_law(x, y, p, sampler, n_directions, count, rng, memory, workers, progress)
     is_lazy = is_dask(x) or is_dask(y)
     cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
     sizes, dim = (cloud_x.n, cloud_y.n), cloud_x.dim
@@ -259,8 +268,8 @@ def two_sample_test(
         column_pvalues=None if apart is None else apart.pvalues,
         stopped_early=len(own) <= count,
         _n_reached=verdict.n_reached,
-        _sizes=sizes,
-        _exchanged=exchange.told,
+        _compared=f"{sizes[0]} and {sizes[1]} points",
+        _replicas=f"permutations of {exchange.told}",
     )
 
 
@@ -398,6 +407,15 @@ def _lazy_clouds(x: object, y: object) -> tuple[Cloud, Cloud]:
 
     cloud_x, cloud_y = lazy_clouds(("x", x, None), ("y", y, None))
     return cloud_x.astype(np.dtype(np.float64)), cloud_y.astype(np.dtype(np.float64))
+
+
+def _refuse_for_laws(**named: Any) -> None:
+    for name, value in named.items():
+        if not (value is None or value is False):
+            raise ValueError(
+                f"`{name}` must be left out where `y` is a law: samples of it are simulated. "
+                "For the other tests pass a sample, `y.sample(n)`."
+            )
 
 
 def _refuse_weights(**named: Any) -> None:

@@ -1,0 +1,162 @@
+"""Costs of rows against a known law: sort and price in one go, for uniform clouds in host memory.
+
+They stand beside the plain reference of `orthoslice.costs.laws.law_slopes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orthoslice.backend.kernels import LONGEST_SIMD
+from orthoslice.backend.kernels.numba._compile import compiled, summing
+from orthoslice.backend.kernels.numba.sliced import as_bits, line_cost, line_slope
+from orthoslice.backend.kernels.numba.sorting import counters
+from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds, sort_row
+
+
+@summing
+def _square_row(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
+    """The summed costs of sorted points for p = 2, but for what the law varies within shares."""
+    total = 0.0
+    for k in range(row.size):
+        apart = np.float64(row[k]) - stretch * means[k]
+        total += apart * apart
+    for k in range(pulls.size):
+        pulls[k] = 2.0 * (np.float64(row[k]) - stretch * means[k])
+    return total
+
+
+@summing
+def _outside(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
+    """The summed costs for p = 1 of points that lie outside of their shares."""
+    total = 0.0
+    for k in range(row.size):
+        total += abs(np.float64(row[k]) - stretch * means[k])
+    for k in range(pulls.size):
+        pulls[k] = 1.0 if np.float64(row[k]) > stretch * means[k] else -1.0
+    return total
+
+
+@compiled
+def _length_row(
+    row: Any, stretch: Any, means: Any, quantiles: Any, below: Any, table: Any, first: Any, pulls: Any
+) -> Any:
+    """The summed costs for p = 1: few points lie inside of their shares, which are split there."""
+    n = row.size
+    total = _outside(row, stretch, means, pulls)
+    for k in range(n):
+        t = np.float64(row[k])
+        if stretch * quantiles[k] < t < stretch * quantiles[k + 1]:
+            excess, reached = _excess(t / stretch, table, first[k], first[k + 1] + 1)
+            if k < n * reached < k + 1:
+                within = stretch * (2 * excess + below[k] + below[k + 1]) * n - t * (2 * k + 1)
+                total += within - abs(t - stretch * means[k])
+                if pulls.size:
+                    pulls[k] = 2 * n * reached - (2 * k + 1)
+    return total
+
+
+@compiled
+def _excess(z: Any, table: Any, low: Any, high: Any) -> Any:
+    """E max(z - T, 0) and P(T < z), from a table of places, masses and excesses; z is between two knots."""
+    places, masses, heights = table[0], table[1], table[2]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if places[middle] <= z:
+            low = middle
+        else:
+            high = middle
+    width = places[low + 1] - places[low]
+    share = (z - places[low]) / width
+    bend = (masses[low + 1] - masses[low]) * width
+    above = min(max(heights[low + 1] - heights[low] - masses[low] * width, 0.0), bend)
+    square, cube = 3 * above - bend, bend - 2 * above
+    value = heights[low] + masses[low] * (z - places[low]) + share * share * (square + share * cube)
+    slope = masses[low] + share * (2 * square + 3 * share * cube) / width
+    return value, min(max(slope, masses[low]), masses[low + 1])
+
+
+@compiled
+def _power_row(row: Any, stretch: Any, nodes: Any, rule: Any, p: Any, pulls: Any) -> Any:
+    """The summed costs for other powers, by the nodes of every share."""
+    total = 0.0
+    for k in range(row.size):
+        t, slope = np.float64(row[k]), 0.0
+        for j in range(rule.size):
+            total += rule[j] * line_cost(t, stretch * nodes[k, j], p)
+        if pulls.size:
+            for j in range(rule.size):
+                slope += rule[j] * line_slope(t, stretch * nodes[k, j], p)
+            pulls[k] = slope
+    return total
+
+
+@compiled
+def _price_sorted(row: Any, s: Any, stretch: Any, p: Any, tables: Any, pulls: Any) -> Any:
+    """The cost of the sorted row `s`, and its slopes if `pulls` has room for them."""
+    means, residue, quantiles, below, knots, first, nodes, rule = tables
+    # One table for all rows, or one for each.
+    own = s if means.shape[0] > 1 else 0
+    if p == 2.0:
+        return _square_row(row, stretch, means[own], pulls) + row.size * stretch * stretch * residue[own]
+    if p == 1.0:
+        return _length_row(row, stretch, means[own], quantiles[own], below[own], knots[own], first[own], pulls)
+    return _power_row(row, stretch, nodes[own], rule, p, pulls)
+
+
+@compiled
+def _score_rows(rows: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any) -> None:
+    no_pulls = np.empty(0)
+    for s in range(rows.shape[0]):
+        scores[s] = unit * _price_sorted(rows[s], s, stretch[s], p, tables, no_pulls)
+
+
+@compiled
+def _score_bits(
+    bits: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any, floats: Any, bounds: Any
+) -> None:
+    n = bits.shape[1]
+    starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
+    no_pulls = np.empty(0)
+    for s in range(bits.shape[0]):
+        row = sort_row(bits[s], keys, spare, starts, bounds).view(floats.dtype)
+        scores[s] = unit * _price_sorted(row, s, stretch[s], p, tables, no_pulls)
+
+
+@compiled
+def _slope_bits(
+    bits: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any, slopes: Any, bounds: Any
+) -> None:
+    n = bits.shape[1]
+    starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
+    index, spare_index, pulls = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32), np.empty(n)
+    for s in range(bits.shape[0]):
+        ordered, places = order_row(bits[s], keys, spare, index, spare_index, starts, bounds)
+        scores[s] = unit * _price_sorted(ordered.view(slopes.dtype), s, stretch[s], p, tables, pulls)
+        for k in range(n):
+            slopes[s, places[k]] = unit * pulls[k]
+
+
+def price_rows(
+    rows: Any, stretch: Any, p: float, factor: float, tables: Any, with_slopes: bool
+) -> tuple[Any, Any]:
+    """`factor` times the costs of `rows (slices, n)` against a law times `stretch (slices,)`, and their slopes.
+
+    `tables` are those of `orthoslice.costs.laws.KernelTables`. Slopes are None unless wanted; the rows may be
+    sorted.
+    """
+    n, scores = rows.shape[1], np.empty(rows.shape[0])
+    unit, bits = factor / n, as_bits(rows)
+    bounds, tables = piece_bounds(n, bits.itemsize), tuple(tables)
+    if with_slopes:
+        slopes = np.empty(rows.shape, dtype=rows.dtype)
+        _slope_bits(bits, stretch, p, unit, tables, scores, slopes, bounds)
+        return scores, slopes
+    if n <= LONGEST_SIMD:
+        rows.sort(axis=-1)
+        _score_rows(rows, stretch, p, unit, tables, scores)
+    else:
+        _score_bits(bits, stretch, p, unit, tables, scores, np.empty(0, dtype=rows.dtype), bounds)
+    return scores, None
