@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.prediction import PredictedPairwise
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
+    from orthoslice.applications.spherical.circle import CircularTransport, circular_wasserstein
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
     from orthoslice.couplings.coupling import Coupling, induced_coupling
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BootstrapResult",
     "Bounds",
+    "CircularTransport",
     "Comparison",
     "Coupling",
     "Descent",
@@ -51,6 +53,7 @@ __all__ = [
     "UntrustedWarning",
     "barycenter",
     "bootstrap",
+    "circular_wasserstein",
     "compare",
     "control",
     "datasets",
@@ -77,6 +80,7 @@ __all__ = [
 _HOMES = {
     "BootstrapResult": "applications.two_sample.bootstrap",
     "Bounds": "applications.bounds",
+    "CircularTransport": "applications.spherical.circle",
     "Comparison": "applications.compare.compare",
     "Coupling": "couplings.coupling",
     "Descent": "applications.descent.descent",
@@ -93,6 +97,7 @@ _HOMES = {
     "UntrustedWarning": "estimates.result",
     "barycenter": "applications.descent.barycenter",
     "bootstrap": "applications.two_sample.bootstrap",
+    "circular_wasserstein": "applications.spherical.circle",
     "compare": "applications.compare.compare",
     "embed": "applications.embedding",
     "explain": "applications.explain.explain",
