@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
     from orthoslice.applications.spherical.circle import CircularTransport, circular_wasserstein
+    from orthoslice.applications.spherical.sphere import spherical_sliced_wasserstein
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
     from orthoslice.couplings.coupling import Coupling, induced_coupling
@@ -69,6 +70,7 @@ __all__ = [
     "projected_wasserstein",
     "scaled",
     "sliced_wasserstein",
+    "spherical_sliced_wasserstein",
     "two_sample_test",
     "value_and_grad",
     "wasserstein",
@@ -109,6 +111,7 @@ _HOMES = {
     "projected_wasserstein": "applications.distances",
     "scaled": "applications.scaling",
     "sliced_wasserstein": "applications.distances",
+    "spherical_sliced_wasserstein": "applications.spherical.sphere",
     "two_sample_test": "applications.two_sample.testing",
     "value_and_grad": "applications.distances",
     "wasserstein": "exact",

@@ -188,7 +188,7 @@ def test_angles_just_below_a_turn_are_not_a_turn_away() -> None:
     [
         (([0.1], [0.2], 2), {"period": 0}, "`period` must be a positive real number"),
         (([0.1], [0.2], 2), {"period": "day"}, "`period` must be a positive real number"),
-        (([0.1], "normal", 2), {"period": 1}, "`y` must be angles"),
+        (([0.1], "normal", 2), {"period": 1}, "The only law that has a name here"),
         (([0.1], "uniform", 2), {"period": 1, "y_weights": [1.0]}, "`y_weights` must be None"),
         (([0.1], [0.2], 20), {"period": 1}, "`p` must be at most 19 on circles"),
         ((0.1, [0.2], 2), {"period": 1}, "`x` must have shape"),

@@ -286,7 +286,7 @@ class Estimate:
             return "it takes clouds in memory, and these are Dask collections; some of their rows will do"
         if not subject.is_intact:
             return "it takes the clouds, which were written to since"
-        if subject.score.breaks_ties:
+        if subject.score.breaks_ties or subject.score.on_sphere:
             return "it holds for the sliced distance"
         if self.p == 1:
             return "it takes p > 1; use `osl.bootstrap(x, y, 1)`"
@@ -402,14 +402,21 @@ class Estimate:
         sure = f"none: {self._no_error_bar}" if limits is None else f"{limits[0]:.6g} to {limits[1]:.6g}"
         notes = [f"The interval is NOT to be trusted: {self._doubt}."] if limits and self._doubt else []
         notes += ["The tolerance was NOT met."] if self.converged is False else []
-        kind = "sliced" if self.name == "SW" else "projected"
         rows = [
             ("distance", f"{float(to_numpy(self.distance)):.6g}"),
             ("95% interval over directions", sure),
             ("directions", f"{self.n_directions:,} in {self.n_blocks:,} independent blocks"),
             ("to repeat it", self._repeat),
         ]
-        return card(f"{self.name}_{self.p:g}, the {kind} Wasserstein distance", rows, notes)
+        return card(f"{self.name}_{self.p:g}, the {_KINDS[self.name]} Wasserstein distance", rows, notes)
+
+
+_KINDS = {
+    "SW": "sliced",
+    "PW": "projected",
+    "SSW": "spherical sliced",
+    "S3W": "stereographic spherical sliced",
+}
 
 
 _NOT_STATIC = (

@@ -13,6 +13,7 @@ from orthoslice.check.options import check_p, is_real
 from orthoslice.clouds.cloud import Cloud, make_clouds
 from orthoslice.clouds.masses import shared_masses
 from orthoslice.costs.circle import check_circle_p, circle_slopes, turns_of, uniform_circle_slopes
+from orthoslice.costs.spheres import refuse_weight_gradients
 from orthoslice.estimates.result import root
 
 UNIFORM = "uniform"
@@ -103,7 +104,7 @@ def circular_wasserstein(
     is_uniform = isinstance(y, str)
     if is_uniform:
         if y != UNIFORM:
-            raise ValueError(f'`y` must be angles or "{UNIFORM}"; got {y!r}.')
+            raise ValueError(f'The only law that has a name here is "{UNIFORM}"; got {y!r}.')
         if y_weights is not None:
             raise ValueError("`y_weights` must be None for the uniform law.")
         y = x
@@ -154,12 +155,3 @@ def _compute(request: _Request, inputs: tuple[Array | None, ...], _: Any, wanted
         for slope, want in zip(slopes, wanted, strict=False)
     )
     return Outcome(xp.astype(scores[0, ...], x.dtype), (), (*gradients, None, None))
-
-
-def refuse_weight_gradients(wanted: Wanted) -> None:
-    """Raise where a gradient by weights is asked for."""
-    if any(wanted[2:]):
-        raise ValueError(
-            "`x_weights` and `y_weights` have no gradient on circles and spheres: detach them "
-            "(`weights.detach()`, `jax.lax.stop_gradient`)."
-        )

@@ -1,7 +1,7 @@
 """Costs on a circle: sort, find where to cut, match and add up; beside `orthoslice.costs.circle`.
 
-Every slice is worked on in float64 and in integer masses. What the plain reference finds by halving is found here
-by interpolating slopes, and every step skips the whole piece of the cost function on which the slope is the same.
+Every slice is worked on in float64 and in integer masses. What the plain reference finds by halving is found
+here by interpolating slopes, and every step skips the whole piece of the cost function that has one slope.
 """
 
 from __future__ import annotations

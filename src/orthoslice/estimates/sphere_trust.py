@@ -1,0 +1,43 @@
+"""When an interval over planes cannot be trusted, for distances on spheres.
+
+Points near the axis of a great circle, or near a pole, are blown apart. Where clouds are tight, or differ by
+little, few planes do that, and may carry much of the value without having been drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orthoslice.backend.arrays import HostArray
+from orthoslice.clouds.cloud import Cloud
+from orthoslice.clouds.ready import make_ready
+from orthoslice.costs.draw import Draw
+from orthoslice.costs.scores import Score
+from orthoslice.directions.planes import PlaneDirections
+
+# Points of each cloud at which planes are looked for that were not drawn.
+_LOOKED_AT = 8
+
+
+def missed_on_planes(x: Cloud, y: Cloud, score: Score, p: float, most: float) -> float:
+    """How much dearer than `most`, the dearest of those drawn, planes are that blow up points of single clouds.
+
+    Planes have their first axis at a point, where :class:`.Stereographic` has its pole; or both axes at right
+    angles to it.
+    """
+    dim, rng = x.dim, np.random.default_rng(0)
+    points = [c.points[rng.choice(c.n, size=_LOOKED_AT, p=c.weights)] for c in (x, y)]
+    away = rng.normal(size=(2 * _LOOKED_AT, dim, 2))
+    basis = np.linalg.qr(np.concatenate([np.concatenate(points)[:, :, None], away], axis=2))[0]
+    axes = np.swapaxes(basis, 1, 2)
+    planes = [axes[:, :2]] if dim == 2 else [axes[:, :2], axes[:, 1:]]
+    found = [_scores(x, y, score, p, some.astype(x.dtype)).max() for some in planes]
+    return float(max(*found, most) - most)
+
+
+def _scores(x: Cloud, y: Cloud, score: Score, p: float, frames: HostArray) -> HostArray:
+    slices = len(frames)
+    drawn = PlaneDirections(frames[:, 0], frames[:, 1])
+    draw = Draw(drawn, slices, 1, slice(0, slices), False, None, slices)
+    costs: HostArray = score.evaluate(*make_ready(x, y, for_ties=False), p, draw, (False,) * 4).costs
+    return costs
