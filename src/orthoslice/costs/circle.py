@@ -183,7 +183,9 @@ length 1, `(slices, ...)`, and its derivatives by the coordinates, or None. For 
 _HALVINGS = 56
 
 
-@uniform_circle_slopes.implementation("reference", lambda *_: None, row_bytes=lambda ax, *_: 160 * ax.size)
+@uniform_circle_slopes.implementation(
+    "reference", lambda *_: None, row_bytes=lambda ax, *_: 160 * math.prod(ax.shape)
+)
 def _uniform_circle_slopes(
     ax: Array, x: Cloud, p: float, factor: float, wanted: bool
 ) -> tuple[Array, Array | None]:

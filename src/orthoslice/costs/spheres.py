@@ -18,7 +18,7 @@ from orthoslice.clouds.masses import Masses, shared_masses, total_mass
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.circle import circle_slopes, uniform_circle_slopes
 from orthoslice.costs.draw import Draw, Scored
-from orthoslice.costs.lines import sorted_scores, sorted_slopes
+from orthoslice.costs.lines import count_numbers, sorted_scores, sorted_slopes
 from orthoslice.costs.scores import Score
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.directions.planes import PlaneDirections
@@ -68,7 +68,7 @@ class Spherical(Score):
     def _places_bytes(self, x: Cloud, y: Cloud, wanted: Wanted) -> tuple[Array, Array, int]:
         """Arrays of the shape of places, and what charts take."""
         ax, ay = (stored_points(c.points)[0][None, ..., 0] for c in (x, y))
-        return ax, ay, (8 if any(wanted) else 4) * 8 * (ax.size + ay.size)
+        return ax, ay, (8 if any(wanted) else 4) * 8 * count_numbers(ax, ay)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,20 @@ def missed_on_planes(x: Cloud, y: Cloud, score: Score, p: float, most: float) ->
     angles to it.
     """
     dim, rng = x.dim, np.random.default_rng(0)
-    points = [c.points[rng.choice(c.n, size=_LOOKED_AT, p=c.weights)] for c in (x, y)]
-    away = rng.normal(size=(2 * _LOOKED_AT, dim, 2))
-    basis = np.linalg.qr(np.concatenate([np.concatenate(points)[:, :, None], away], axis=2))[0]
-    axes = np.swapaxes(basis, 1, 2)
+    places = [rng.choice(c.n, size=_LOOKED_AT, p=_shares(c)) for c in (x, y)]
+    points = np.concatenate([c.points[place] for c, place in zip((x, y), places, strict=True)])
+    away = rng.normal(size=(len(points), dim, 2))
+    axes = np.swapaxes(np.linalg.qr(np.concatenate([points[:, :, None], away], axis=2))[0], 1, 2)
+    # LAPACK may turn a vector round, and the other pole is far away.
+    axes[:, 0] = points
     planes = [axes[:, :2]] if dim == 2 else [axes[:, :2], axes[:, 1:]]
     found = [_scores(x, y, score, p, some.astype(x.dtype)).max() for some in planes]
     return float(max(*found, most) - most)
+
+
+def _shares(cloud: Cloud) -> HostArray | None:
+    """The weights, with the sum 1 that NumPy asks for."""
+    return None if cloud.weights is None else np.asarray(cloud.weights, dtype=np.float64) / cloud.weights.sum()
 
 
 def _scores(x: Cloud, y: Cloud, score: Score, p: float, frames: HostArray) -> HostArray:

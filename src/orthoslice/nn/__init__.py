@@ -133,11 +133,12 @@ class ProjectedWassersteinLoss(Loss):
 
 
 class SphericalSlicedWassersteinLoss(Loss):
-    """SSW_p^p as a loss for unit vectors: an unbiased estimate with fresh planes at every call, and its gradient.
+    """SSW_p^p as a loss for unit vectors: an unbiased estimate with fresh planes at every call.
 
-    For normalised embeddings. With ``target="uniform"`` it is least where they are spread evenly over the sphere,
-    without a sampled target and its noise. Normalise first, ``torch.nn.functional.normalize(z, dim=-1)``: the
-    gradient goes through that. It runs by the driver of :func:`orthoslice.spherical_sliced_wasserstein`.
+    For normalised embeddings. With ``target="uniform"`` it is least where they are spread evenly over the
+    sphere, without a sampled target and its noise. Normalise first, by
+    ``torch.nn.functional.normalize(z, dim=-1)``: the gradient goes through that. Every step goes through the
+    driver of :func:`orthoslice.spherical_sliced_wasserstein`.
 
     Parameters
     ----------
@@ -146,8 +147,8 @@ class SphericalSlicedWassersteinLoss(Loss):
     geometry, directions
         As in :func:`orthoslice.spherical_sliced_wasserstein`.
     target
-        A cloud `(m, dim)` of unit vectors that stays the same, or ``"uniform"``: the loss is then called with `x`
-        alone.
+        A cloud `(m, dim)` of unit vectors that stays the same, or ``"uniform"``: the loss is then called with
+        `x` alone.
 
     Examples
     --------
