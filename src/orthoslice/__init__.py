@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.embedding import Embedding, embed
     from orthoslice.applications.explain.explain import explain
     from orthoslice.applications.explain.explanation import Explanation
+    from orthoslice.applications.match.cheapest import cheapest_coupling
     from orthoslice.applications.match.match import match
     from orthoslice.applications.max_sliced import MaxSliced, max_sliced_wasserstein
     from orthoslice.applications.pairwise import Pairwise, pairwise
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
     from orthoslice.couplings.coupling import Coupling, induced_coupling
+    from orthoslice.couplings.quantiles import quantile_function
     from orthoslice.estimates.result import Estimate, UntrustedWarning
     from orthoslice.exact import Transport, wasserstein
 
@@ -54,6 +56,7 @@ __all__ = [
     "UntrustedWarning",
     "barycenter",
     "bootstrap",
+    "cheapest_coupling",
     "circular_wasserstein",
     "compare",
     "control",
@@ -68,6 +71,7 @@ __all__ = [
     "max_sliced_wasserstein",
     "pairwise",
     "projected_wasserstein",
+    "quantile_function",
     "scaled",
     "sliced_wasserstein",
     "spherical_sliced_wasserstein",
@@ -99,6 +103,7 @@ _HOMES = {
     "UntrustedWarning": "estimates.result",
     "barycenter": "applications.descent.barycenter",
     "bootstrap": "applications.two_sample.bootstrap",
+    "cheapest_coupling": "applications.match.cheapest",
     "circular_wasserstein": "applications.spherical.circle",
     "compare": "applications.compare.compare",
     "embed": "applications.embedding",
@@ -109,6 +114,7 @@ _HOMES = {
     "max_sliced_wasserstein": "applications.max_sliced",
     "pairwise": "applications.pairwise",
     "projected_wasserstein": "applications.distances",
+    "quantile_function": "couplings.quantiles",
     "scaled": "applications.scaling",
     "sliced_wasserstein": "applications.distances",
     "spherical_sliced_wasserstein": "applications.spherical.sphere",

@@ -62,6 +62,7 @@ def test_a_wrong_cut_is_told(rng: np.random.Generator) -> None:
     assert np.mean(np.asarray(line) > np.asarray(best) + 1e-9) > 0.3
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("m", [7, 5])
 @pytest.mark.parametrize("p", [1, 2, 2.5])
@@ -93,6 +94,7 @@ def test_symmetric_invariant_and_zero_on_itself(u: list, v: list, p: float, turn
     assert 0 <= w(u, v) <= 0.5**p + 1e-12
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("y", ["cloud", "uniform"])
 @pytest.mark.parametrize("p", [1, 1.7, 2, 3])
@@ -163,6 +165,7 @@ def test_pot_agrees_on_the_uniform_law(rng: np.random.Generator, weighted: bool)
     assert float(ours) == pytest.approx(float(ot.semidiscrete_wasserstein2_unif_circle(u, a)[0]), rel=1e-10)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("n", [2000, 10_000])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("p", [1, 2, 3])

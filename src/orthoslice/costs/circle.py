@@ -35,6 +35,7 @@ from orthoslice.clouds.masses import Masses
 from orthoslice.costs.lines import count_numbers, powered, powered_slope, scatter_slopes, weigh
 from orthoslice.couplings.coupling import Pairs, flat_rows
 from orthoslice.couplings.orders import stable_order
+from orthoslice.couplings.quantiles import count_below
 
 
 def check_circle_p(p: float, like: Array) -> None:
@@ -139,11 +140,8 @@ def _slope(
     """The derivative of C to the right: the points of x at the ends of y pass to the next points of y."""
     xp = namespace(a)
     ends, lift = _cut_ends(ends_y, cut, total)
-    order = xp.argsort(xp.concat([ends, ends_x], axis=-1), axis=-1, stable=True)
-    is_x = xp.astype(order >= ends.shape[-1], order.dtype)
-    # Ends of y come before equal ends of x, so the point of x counted here is the one to their left.
-    before = xp.take_along_axis(xp.cumulative_sum(is_x, axis=-1), xp.argsort(order, axis=-1), axis=-1)
-    x = xp.take_along_axis(a, before[..., : ends.shape[-1]], axis=-1) - xp.astype(lift, a.dtype)
+    # The point of x at the end of a point of y, or to its left.
+    x = xp.take_along_axis(a, count_below(ends, ends_x), axis=-1) - xp.astype(lift, a.dtype)
     return xp.sum(powered(x - turned, p) - powered(x - b, p), axis=-1, keepdims=True)
 
 

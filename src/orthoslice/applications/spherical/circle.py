@@ -86,8 +86,6 @@ def circular_wasserstein(
 
     Examples
     --------
-    Half past eleven at night and one in the morning are an hour and a half apart:
-
     >>> import orthoslice as osl
     >>> osl.circular_wasserstein([23.5], [1.0], period=24)
     CircularTransport(W_2 = 1.5 on a circle of length 24)
