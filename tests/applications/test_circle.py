@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import orthoslice as osl
-from orthoslice.costs.circle import circle_slopes
+from orthoslice.costs.circle import circle_slopes, uniform_circle_slopes
 
 ROWS = ["numba", "reference"]
 
@@ -108,7 +108,7 @@ def test_gradients_are_those_of_finite_differences(
         return float(osl.circular_wasserstein(x, target, p, period=24, x_weights=a).value)
 
     x, other = (torch.tensor(t, requires_grad=True) for t in (u, v))
-    with circle_slopes.using(row):
+    with circle_slopes.using(row), uniform_circle_slopes.using(row):
         target = other if y == "cloud" else "uniform"
         osl.circular_wasserstein(x, target, p, period=24, x_weights=torch.tensor(a)).value.backward()
     step = 1e-5
@@ -149,10 +149,12 @@ def test_jax_compiles_and_differentiates(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(jax.grad(value)(u), x.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_the_uniform_law_is_the_limit_of_many_even_points(rng: np.random.Generator, p: float) -> None:
+def test_the_uniform_law_is_the_limit_of_many_even_points(rng: np.random.Generator, p: float, row: str) -> None:
     u, a, n = rng.random(9), weights(rng, 9), 200_000
-    law = osl.circular_wasserstein(u, "uniform", p, period=1, x_weights=a)
+    with uniform_circle_slopes.using(row):
+        law = osl.circular_wasserstein(u, "uniform", p, period=1, x_weights=a)
     points = osl.circular_wasserstein(u, (np.arange(n) + 0.5) / n, p, period=1, x_weights=a)
     assert float(law.value) == pytest.approx(float(points.value), rel=1e-5)
 
@@ -213,3 +215,15 @@ def test_weights_have_no_gradient() -> None:
     a = torch.tensor([0.5, 0.5], requires_grad=True)
     with pytest.raises(ValueError, match="have no gradient on circles"):
         osl.circular_wasserstein(torch.zeros(2), torch.ones(2), period=3, x_weights=a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_pot_agrees(rng: np.random.Generator, p: float, dtype: str) -> None:
+    """Its own search, to its tolerance; in the type that came in."""
+    u, v = rng.random(20).astype(dtype), rng.random(30).astype(dtype)
+    a, b = weights(rng, 20).astype(dtype), weights(rng, 30).astype(dtype)
+    ours = osl.circular_wasserstein(u, v, p, period=1, x_weights=a, y_weights=b).value
+    assert ours.dtype == dtype
+    for theirs in (ot.wasserstein_circle, ot.binary_search_circle):
+        assert float(ours) == pytest.approx(float(theirs(u, v, a, b, p=p)[0]), rel=1e-3)

@@ -182,6 +182,24 @@ _HALVINGS = 56
 
 
 @uniform_circle_slopes.implementation(
+    "numba",
+    lambda ax, *_: rows_refusal(ax),
+    row_bytes=lambda ax, *_: 64 * math.prod(ax.shape),
+    plain_work=lambda ax, *_: PlainWork.of(ax, times=8),
+)
+def _uniform_circle_slopes_numba(
+    ax: Array, x: Cloud, p: float, factor: float, wanted: bool
+) -> tuple[Array, Array | None]:
+    from orthoslice.backend.kernels.numba.circle import slope_uniform
+
+    weights = np.full((1, x.n), 1 / x.n)
+    if x.weights is not None:
+        weights = np.asarray(x.weights, dtype=np.float64).reshape(-1, x.n)
+    scores, slopes = slope_uniform(ax.reshape(-1, x.n), weights, p, factor, wanted, _HALVINGS)
+    return scores.reshape(ax.shape[:-1]), None if slopes is None else slopes.reshape(ax.shape)
+
+
+@uniform_circle_slopes.implementation(
     "reference", lambda *_: None, row_bytes=lambda ax, *_: 160 * math.prod(ax.shape)
 )
 def _uniform_circle_slopes(

@@ -75,7 +75,7 @@ class UntrustedWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """An unbiased estimate of SW_p^p or PW_p^p with its error bar.
+    """An unbiased estimate of SW_p^p, PW_p^p or a spherical SW_p^p with its error bar.
 
     Attributes
     ----------

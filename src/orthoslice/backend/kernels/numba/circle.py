@@ -240,3 +240,87 @@ def slope_circles(
     bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
     _slope_rows(a, b, mass_x, mass_y, p, factor, scores, *slopes, bounds, np.empty(0, dtype=ax.dtype))
     return scores, tuple(s.astype(ax.dtype, copy=False) for s in slopes) if wanted else ()
+
+
+@compiled
+def _uniform_cut(away: Any, own: Any, p: Any, halvings: Any) -> Any:
+    """Where the derivative of the cost against the uniform law by the cut is 0."""
+    mean = 0.0
+    for k in range(own.size):
+        mean += own[k] * away[k]
+    if p == 2.0:
+        return mean
+    low, high = mean - 0.5, mean + 0.5
+    for _ in range(halvings):
+        middle, slope = 0.5 * (low + high), 0.0
+        for k in range(own.size):
+            here, half = away[k] - middle, 0.5 * own[k]
+            slope += abs(here - half) ** p - abs(here + half) ** p
+        if slope >= 0.0:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@compiled
+def _price_uniform(away: Any, own: Any, cut: Any, p: Any, factor: Any, at: Any, by_point: Any) -> Any:
+    """`factor` times the cost at `cut`; writes its derivatives to `by_point` unless that is empty."""
+    score = 0.0
+    for k in range(own.size):
+        here, half = away[k] - cut, 0.5 * own[k]
+        if p == 2.0:
+            score += own[k] * (here * here + half * half / 3.0)
+        else:
+            left, right = here + half, here - half
+            score += (left * abs(left) ** p - right * abs(right) ** p) / (p + 1.0)
+        if by_point.size:
+            by_point[at[k]] = factor * (line_cost(here, -half, p) - line_cost(here, half, p))
+    return factor * score
+
+
+@compiled
+def _uniform_rows(
+    bits: Any,
+    weights: Any,
+    p: Any,
+    factor: Any,
+    halvings: Any,
+    scores: Any,
+    slopes: Any,
+    bounds: Any,
+    floats: Any,
+) -> None:
+    n = bits.shape[1]
+    starts = counters(bits)
+    work, spare = np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
+    place, rest = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    away, own = np.empty(n), np.empty(n)
+    for s in range(bits.shape[0]):
+        keys, at = order_row(bits[s], work, spare, place, rest, starts, bounds)
+        row, weight, end = keys.view(floats.dtype), weights[s % weights.shape[0]], 0.0
+        for k in range(n):
+            own[k] = weight[at[k]]
+            end += own[k]
+            away[k] = row[k] - end + 0.5 * own[k]
+        cut = _uniform_cut(away, own, p, halvings)
+        scores[s] = _price_uniform(away, own, cut, p, factor, at, slopes[s % slopes.shape[0]])
+
+
+def slope_uniform(
+    ax: Any, weights: Any, p: float, factor: float, wanted: bool, halvings: int
+) -> tuple[Any, Any]:
+    """As :data:`orthoslice.costs.circle.uniform_circle_slopes`, of rows `(slices, n)` and float64 weights.
+
+    Examples
+    --------
+    >>> scores, _ = slope_uniform(np.array([[0.1, 0.6]]), np.full((1, 2), 0.5), 2.0, 12.0, False, 0)
+    >>> scores.round(12).tolist()
+    [0.25]
+    """
+    slices, n = ax.shape
+    scores, slopes = np.empty(slices), np.empty((slices, n) if wanted else (1, 0))
+    bits = as_bits(ax)
+    bounds, floats = piece_bounds(n, bits.itemsize), np.empty(0, dtype=ax.dtype)
+    _uniform_rows(bits, weights, p, factor, halvings, scores, slopes, bounds, floats)
+    return scores, slopes.astype(ax.dtype, copy=False) if wanted else None
