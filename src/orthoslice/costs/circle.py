@@ -1,6 +1,7 @@
 """Costs on a circle of length 1: where to cut it, and what its two sorted clouds cost then.
 
-Let Q_x and Q_y be the quantile functions of coordinates in [0, 1), continued by Q(t + 1) = Q(t) + 1. Then
+Let Q_x and Q_y be the quantile functions of coordinates in one interval of length 1, continued by
+Q(t + 1) = Q(t) + 1. Then
 
     W_p^p = min over s of  C(s) = integral over t from 0 to 1 of |Q_x(t) - Q_y(t + s)|^p,
 
@@ -51,19 +52,17 @@ def check_circle_p(p: float, like: Array) -> None:
 
 
 def turns_of(angles: Array, period: float) -> Array:
-    """Angles as coordinates in [0, 1) of a circle of length 1, in the widest floating type."""
+    """Angles as coordinates in [0, 1] of a circle of length 1, in the widest floating type."""
     xp = namespace(angles)
     turns = xp.astype(angles, wide_float(angles)) / period
-    turns = turns - xp.floor(turns)
-    # A small negative number is rounded up to a whole turn.
-    return xp.where(turns >= 1, xp.zeros_like(turns), turns)
+    return turns - xp.floor(turns)
 
 
 circle_slopes = Operation("circle_slopes")
 """circle_slopes(ax (slices, ..., n), ay (slices, ..., m), masses, p, factor, wanted) -> scores, slopes.
 
-`factor` times W_p^p on the circle of length 1 of coordinates in [0, 1), `(slices, ...)`, and its derivatives by
-all coordinates if any are wanted, else ().
+`factor` times W_p^p on the circle of length 1, `(slices, ...)`, and its derivatives by all coordinates if any
+are wanted, else (). The coordinates of both clouds lie in one interval of length 1.
 """
 
 
@@ -173,8 +172,8 @@ def _cut_pairs(ends_x: Array, ends_y: Array, cut: Array, total: int) -> tuple[Ar
 uniform_circle_slopes = Operation("uniform_circle_slopes")
 """uniform_circle_slopes(ax (slices, ..., n), x, p, factor, wanted) -> scores, slopes.
 
-`factor` times W_p^p between coordinates in [0, 1) with the weights of `x` and the uniform law on the circle of
-length 1, `(slices, ...)`, and its derivatives by the coordinates, or None. For p = 2 in closed form.
+`factor` times W_p^p between coordinates with the weights of `x` and the uniform law on the circle of length 1,
+`(slices, ...)`, and its derivatives by the coordinates, or None. For p = 2 in closed form.
 """
 
 # Halvings of [-1, 1] after which the cut against the uniform law is known to the last digit.

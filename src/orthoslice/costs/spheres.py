@@ -28,8 +28,8 @@ class Chart(NamedTuple):
     """One number a point, `(slices, ..., n)`, and its derivatives by both coordinates of the plane."""
 
     place: Array
-    by_first: Array
-    by_second: Array
+    slopes: tuple[Array, Array] | None
+    """None if they are not wanted."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Spherical(Score):
     on_sphere: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def chart(self, u: Array, v: Array) -> Chart:
-        """Where points with these coordinates in the planes go."""
+    def chart(self, u: Array, v: Array, wanted: bool) -> Chart:
+        """Where points with these coordinates in the planes go; `wanted` says whether with slopes."""
 
     @abc.abstractmethod
     def price(
@@ -53,15 +53,15 @@ class Spherical(Score):
         planes = draw.directions
         assert isinstance(planes, PlaneDirections)
         charts = [
-            self.chart(*(cloud.project(axis, draw.rows) for axis in (planes, planes.second)))
-            for cloud in (x, y)
+            self.chart(cloud.project(planes, draw.rows), cloud.project(planes.second, draw.rows), want)
+            for cloud, want in zip((x, y), wanted, strict=False)
         ]
         scores, slopes, by_weights = self.price((charts[0].place, charts[1].place), x, y, p, draw, wanted)
         by_points = (
-            planes.adjoint(slope * chart.by_first, draw.rows)
-            + planes.second.adjoint(slope * chart.by_second, draw.rows)
-            for slope, chart, want in zip(slopes, charts, wanted, strict=False)
-            if want
+            planes.adjoint(slope * chart.slopes[0], draw.rows)
+            + planes.second.adjoint(slope * chart.slopes[1], draw.rows)
+            for slope, chart in zip(slopes, charts, strict=False)
+            if chart.slopes is not None
         )
         return Scored(scores, (*by_points, *by_weights))
 
@@ -75,16 +75,15 @@ class Spherical(Score):
 class GreatCircles(Spherical):
     """W_p^p on great circles of length 1: points go to the nearest point of the circle (SSW)."""
 
-    def chart(self, u: Array, v: Array) -> Chart:
+    def chart(self, u: Array, v: Array, wanted: bool) -> Chart:
         xp = namespace(u)
         turns = xp.atan2(v, u) / (2 * math.pi)
-        # atan2 gives half a turn from -1/2 to 1/2; a small negative number is rounded up to a whole turn.
-        turns = xp.where(turns < 0, turns + 1, turns)
-        turns = xp.where(turns >= 1, xp.zeros_like(turns), turns)
+        if not wanted:
+            return Chart(turns, None)
         square = u * u + v * v
         # Points at right angles to the plane have no nearest point, and no slope.
         pull = 1 / (2 * math.pi * xp.where(square > 0, square, xp.ones_like(square)))
-        return Chart(turns, -v * pull, u * pull)
+        return Chart(turns, (-v * pull, u * pull))
 
     def price(
         self, places: tuple[Array, Array], x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted
@@ -129,15 +128,17 @@ class Stereographic(Spherical):
     second axis.
     """
 
-    def chart(self, u: Array, v: Array) -> Chart:
+    def chart(self, u: Array, v: Array, wanted: bool) -> Chart:
         xp = namespace(u)
         info = xp.finfo(u.dtype)
         up, down = (xp.maximum(1 + sign * u, xp.full_like(u, float(info.eps) ** 2)) for sign in (1, -1))
         # 2 arctan(r) is the arccosine; `sine` is the length of the point's part at right angles to the pole.
         radius, sine = 2 * xp.atan2(2 * xp.sqrt(up), xp.sqrt(down)), xp.sqrt(up * down)
         stretch = radius / (math.pi * sine)
+        if not wanted:
+            return Chart(stretch * v, None)
         growth = (4 / (up * 4 + down) + u * radius / sine) / (math.pi * sine * sine)
-        return Chart(stretch * v, growth * v, stretch)
+        return Chart(stretch * v, (growth * v, stretch))
 
     def price(
         self, places: tuple[Array, Array], x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted

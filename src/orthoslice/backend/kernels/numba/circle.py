@@ -108,7 +108,7 @@ def _level_median(a: Any, b: Any, mass_a: Any, mass_b: Any, levels: Any, lengths
         else:
             level -= mass_b[j]
             j += 1
-    # From the last point to the first the difference is 0 again, as before it.
+    # From the last point round to the first the difference is 0.
     lengths[0] += 1.0 - before
     low, high = least - 1, most
     while high - low > 1:
