@@ -20,6 +20,7 @@ import numpy as np
 
 from orthoslice.backend.arrays import (
     Array,
+    HostArray,
     Operation,
     PlainWork,
     at_rank,
@@ -58,7 +59,7 @@ def turns_of(angles: Array, period: float) -> Array:
     return turns - xp.floor(turns)
 
 
-circle_slopes = Operation("circle_slopes")
+circle_slopes: Operation[tuple[Array, tuple[Array, ...]]] = Operation("circle_slopes")
 """circle_slopes(ax (slices, ..., n), ay (slices, ..., m), masses, p, factor, wanted) -> scores, slopes.
 
 `factor` times W_p^p on the circle of length 1, `(slices, ...)`, and its derivatives by all coordinates if any
@@ -77,8 +78,8 @@ def _bytes(per_number: int) -> Any:
     plain_work=lambda ax, ay, *_: PlainWork.of(ax, ay, times=40),
 )
 def _circle_slopes_numba(
-    ax: Array, ay: Array, masses: Masses, p: float, factor: float, wanted: tuple[bool, bool]
-) -> tuple[Array, tuple[Array, ...]]:
+    ax: HostArray, ay: HostArray, masses: Masses, p: float, factor: float, wanted: tuple[bool, bool]
+) -> tuple[HostArray, tuple[HostArray, ...]]:
     from orthoslice.backend.kernels.numba.circle import slope_circles
 
     lead, rows = flat_rows(ax, ay)
@@ -169,11 +170,11 @@ def _cut_pairs(ends_x: Array, ends_y: Array, cut: Array, total: int) -> tuple[Ar
     return used_x, place % m, turns + place // m, mass
 
 
-uniform_circle_slopes = Operation("uniform_circle_slopes")
+uniform_circle_slopes: Operation[tuple[Array, tuple[Array, ...]]] = Operation("uniform_circle_slopes")
 """uniform_circle_slopes(ax (slices, ..., n), x, p, factor, wanted) -> scores, slopes.
 
 `factor` times W_p^p between coordinates with the weights of `x` and the uniform law on the circle of length 1,
-`(slices, ...)`, and its derivatives by the coordinates, or None. For p = 2 in closed form.
+`(slices, ...)`, and one array of its derivatives by the coordinates if wanted. For p = 2 in closed form.
 """
 
 # Halvings of [-1, 1] after which the cut against the uniform law is known to the last digit.
@@ -187,15 +188,15 @@ _HALVINGS = 56
     plain_work=lambda ax, *_: PlainWork.of(ax, times=8),
 )
 def _uniform_circle_slopes_numba(
-    ax: Array, x: Cloud, p: float, factor: float, wanted: bool
-) -> tuple[Array, Array | None]:
+    ax: HostArray, x: Cloud, p: float, factor: float, wanted: bool
+) -> tuple[HostArray, tuple[HostArray, ...]]:
     from orthoslice.backend.kernels.numba.circle import slope_uniform
 
     weights = np.full((1, x.n), 1 / x.n)
     if x.weights is not None:
         weights = np.asarray(x.weights, dtype=np.float64).reshape(-1, x.n)
     scores, slopes = slope_uniform(ax.reshape(-1, x.n), weights, p, factor, wanted, _HALVINGS)
-    return scores.reshape(ax.shape[:-1]), None if slopes is None else slopes.reshape(ax.shape)
+    return scores.reshape(ax.shape[:-1]), tuple(s.reshape(ax.shape) for s in slopes)
 
 
 @uniform_circle_slopes.implementation(
@@ -203,7 +204,7 @@ def _uniform_circle_slopes_numba(
 )
 def _uniform_circle_slopes(
     ax: Array, x: Cloud, p: float, factor: float, wanted: bool
-) -> tuple[Array, Array | None]:
+) -> tuple[Array, tuple[Array, ...]]:
     xp, wide = namespace(ax), wide_float(ax)
     order = stable_order(ax)
     a = xp.astype(xp.take_along_axis(ax, order, axis=-1), wide)
@@ -223,11 +224,11 @@ def _uniform_circle_slopes(
         parts = (xp.sign(side) * xp.abs(side) ** (p + 1) for side in (left, right))
         scores = xp.sum(next(parts) - next(parts), axis=-1) / (p + 1)
     if not wanted:
-        return factor * scores, None
+        return factor * scores, ()
     slopes = factor * (powered(left, p) - powered(right, p))
     # The slope of the k-th point in order belongs to point order[k].
     back = xp.take_along_axis(slopes, xp.argsort(order, axis=-1), axis=-1)
-    return factor * scores, xp.astype(back, ax.dtype)
+    return factor * scores, (xp.astype(back, ax.dtype),)
 
 
 def _uniform_cut(away: Array, own: Array, p: float) -> Array:

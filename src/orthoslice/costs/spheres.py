@@ -110,8 +110,7 @@ class GreatCirclesToUniform(GreatCircles):
         self, places: tuple[Array, Array], x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted
     ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
         refuse_weight_gradients(wanted)
-        scores, slopes = uniform_circle_slopes(places[0], x, p, 1.0, wanted[0])
-        return scores, (slopes,), ()
+        return *uniform_circle_slopes(places[0], x, p, 1.0, wanted[0]), ()
 
     def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
         ax, _, own = self._places_bytes(x, y, wanted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orthoslice.backend.arrays import HostArray
+from orthoslice.backend.arrays import HostArray, to_numpy
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import make_ready
 from orthoslice.costs.draw import Draw
@@ -39,12 +39,14 @@ def missed_on_planes(x: Cloud, y: Cloud, score: Score, p: float, most: float) ->
 
 def _shares(cloud: Cloud) -> HostArray | None:
     """The weights, with the sum 1 that NumPy asks for."""
-    return None if cloud.weights is None else np.asarray(cloud.weights, dtype=np.float64) / cloud.weights.sum()
+    if cloud.weights is None:
+        return None
+    weights = to_numpy(cloud.weights).astype(np.float64)
+    return np.asarray(weights / weights.sum())
 
 
 def _scores(x: Cloud, y: Cloud, score: Score, p: float, frames: HostArray) -> HostArray:
     slices = len(frames)
     drawn = PlaneDirections(frames[:, 0], frames[:, 1])
     draw = Draw(drawn, slices, 1, slice(0, slices), False, None, slices)
-    costs: HostArray = score.evaluate(*make_ready(x, y, for_ties=False), p, draw, (False,) * 4).costs
-    return costs
+    return to_numpy(score.evaluate(*make_ready(x, y, for_ties=False), p, draw, (False,) * 4).costs)

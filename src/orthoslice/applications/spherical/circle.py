@@ -40,7 +40,8 @@ class CircularTransport:
 
     @property
     def value(self) -> Array:
-        return self._turns * self.period**self.p
+        value: Array = self._turns * self.period**self.p
+        return value
 
     @property
     def distance(self) -> Array:
@@ -141,15 +142,12 @@ def _compute(request: _Request, inputs: tuple[Array | None, ...], _: Any, wanted
     ax = turns_of(x, request.period)[None, ...]
     cloud = Cloud(x[..., None], x_weights)
     if y is None:
-        scores, by_x = uniform_circle_slopes(ax, cloud, p, 1.0, wanted[0])
-        slopes = (by_x, None)
+        scores, slopes = uniform_circle_slopes(ax, cloud, p, 1.0, wanted[0])
     else:
         ay = turns_of(y, request.period)[None, ...]
         masses = shared_masses(cloud, Cloud(y[..., None], y_weights))
-        scores, found = circle_slopes(ax, ay, masses, p, 1.0, wanted[:2])
-        slopes = found or (None, None)
+        scores, slopes = circle_slopes(ax, ay, masses, p, 1.0, wanted[:2])
     gradients = tuple(
-        xp.astype(slope[0, ...] / request.period, x.dtype) if want else None
-        for slope, want in zip(slopes, wanted, strict=False)
+        xp.astype(slopes[k][0, ...] / request.period, x.dtype) if wanted[k] else None for k in range(2)
     )
     return Outcome(xp.astype(scores[0, ...], x.dtype), (), (*gradients, None, None))

@@ -6,10 +6,9 @@ here by interpolating slopes, and every step skips the whole piece of the cost f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, HostArray, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, line_cost, line_slope
 from orthoslice.backend.kernels.numba.sorting import counters
@@ -17,7 +16,7 @@ from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds
 
 
 @compiled
-def _first_beyond(ends: Any, mass: Any) -> Any:
+def _first_beyond(ends: Indices, mass: int) -> int:
     """The first place whose cumulative mass exceeds `mass`."""
     low, high = 0, ends.size
     while low < high:
@@ -30,7 +29,9 @@ def _first_beyond(ends: Any, mass: Any) -> Any:
 
 
 @compiled
-def _slope(a: Any, b: Any, ends_a: Any, ends_b: Any, cut: Any, p: Any) -> Any:
+def _slope(
+    a: Floats, b: Floats, ends_a: Indices, ends_b: Indices, cut: int, p: float
+) -> tuple[float, int, int]:
     """The right slope of the cost at `cut`, and how far downwards and upwards of it the slope is the same.
 
     Downwards the distance itself is included, upwards it is not.
@@ -57,7 +58,7 @@ def _slope(a: Any, b: Any, ends_a: Any, ends_b: Any, cut: Any, p: Any) -> Any:
 
 
 @compiled
-def _search(a: Any, b: Any, ends_a: Any, ends_b: Any, guess: Any, p: Any) -> Any:
+def _search(a: Floats, b: Floats, ends_a: Indices, ends_b: Indices, guess: float, p: float) -> int:
     """The least cut at which the right slope is not negative.
 
     `guess` is the cut at which differences have mean 0. None of them exceeds half a turn at the best cut, which
@@ -65,7 +66,8 @@ def _search(a: Any, b: Any, ends_a: Any, ends_b: Any, guess: Any, p: Any) -> Any
     """
     total = ends_a[-1]
     room = total // 2 + (total >> 20) + 2
-    low, high, middle = guess - room, guess + room, guess
+    middle = np.int64(guess)
+    low, high = middle - room, middle + room
     low_slope, high_slope, stride = 0.0, 0.0, max(total >> 6, 1)
     is_interpolated = False
     while high - low > 1:
@@ -86,11 +88,13 @@ def _search(a: Any, b: Any, ends_a: Any, ends_b: Any, guess: Any, p: Any) -> Any
             share = low_slope / (low_slope - high_slope)
             middle, is_interpolated = low + np.int64(share * np.float64(high - low)), True
         middle = min(max(middle, low + 1), high - 1)
-    return high
+    return int(high)
 
 
 @compiled
-def _level_median(a: Any, b: Any, mass_a: Any, mass_b: Any, levels: Any, lengths: Any) -> Any:
+def _level_median(
+    a: Floats, b: Floats, mass_a: Indices, mass_b: Indices, levels: Indices, lengths: Floats
+) -> int:
     """The weighted median of the difference of the cumulative masses of sorted points along the circle."""
     n, m = a.size, b.size
     i = j = 0
@@ -120,23 +124,23 @@ def _level_median(a: Any, b: Any, mass_a: Any, mass_b: Any, levels: Any, lengths
             high = middle
         else:
             low = middle
-    return high
+    return int(high)
 
 
 @compiled
 def _finish(
-    a: Any,
-    b: Any,
-    ends_a: Any,
-    ends_b: Any,
-    cut: Any,
-    p: Any,
-    factor: Any,
-    at_a: Any,
-    at_b: Any,
-    by_a: Any,
-    by_b: Any,
-) -> Any:
+    a: Floats,
+    b: Floats,
+    ends_a: Indices,
+    ends_b: Indices,
+    cut: int,
+    p: float,
+    factor: float,
+    at_a: Indices,
+    at_b: Indices,
+    by_a: Floats,
+    by_b: Floats,
+) -> float:
     """`factor` times the cost at `cut`; adds its derivatives to `by_a` and `by_b` unless these are empty."""
     total, m = ends_a[-1], b.size
     turns = cut // total
@@ -165,7 +169,7 @@ def _finish(
 
 
 @compiled
-def _add_ends(mass: Any, at: Any, own: Any, ends: Any) -> None:
+def _add_ends(mass: Indices, at: Indices, own: HostArray, ends: Indices) -> None:
     end = np.int64(0)
     for k in range(at.size):
         own[k] = mass[at[k]]
@@ -174,7 +178,7 @@ def _add_ends(mass: Any, at: Any, own: Any, ends: Any) -> None:
 
 
 @compiled
-def _mean(a: Any, mass: Any) -> Any:
+def _mean(a: Floats, mass: Indices) -> float:
     mean = 0.0
     for k in range(a.size):
         mean += a[k] * np.float64(mass[k])
@@ -183,17 +187,17 @@ def _mean(a: Any, mass: Any) -> Any:
 
 @compiled
 def _slope_rows(
-    bits_a: Any,
-    bits_b: Any,
-    mass_a: Any,
-    mass_b: Any,
-    p: Any,
-    factor: Any,
-    scores: Any,
-    by_a: Any,
-    by_b: Any,
-    bounds: Any,
-    floats: Any,
+    bits_a: Words,
+    bits_b: Words,
+    mass_a: Indices,
+    mass_b: Indices,
+    p: float,
+    factor: float,
+    scores: Floats,
+    by_a: Floats,
+    by_b: Floats,
+    bounds: Indices | None,
+    floats: Floats,
 ) -> None:
     n, m = bits_a.shape[1], bits_b.shape[1]
     starts_a, starts_b = counters(bits_a), counters(bits_b)
@@ -215,14 +219,14 @@ def _slope_rows(
             cut = -_level_median(a, b, own_a, own_b, levels, lengths)
         else:
             # The cut at which the mean difference is 0: the best one against the uniform law.
-            cut = _search(a, b, ends_a, ends_b, np.int64(_mean(a, own_a) - _mean(b, own_b)), p)
+            cut = _search(a, b, ends_a, ends_b, _mean(a, own_a) - _mean(b, own_b), p)
         row_a, row_b = by_a[s % by_a.shape[0]], by_b[s % by_b.shape[0]]
         scores[s] = _finish(a, b, ends_a, ends_b, cut, p, factor, at_a, at_b, row_a, row_b)
 
 
 def slope_circles(
-    ax: Any, ay: Any, mass_x: Any, mass_y: Any, total: int, p: float, factor: float, wanted: bool
-) -> tuple[Any, tuple[Any, ...]]:
+    ax: Floats, ay: Floats, mass_x: Indices, mass_y: Indices, total: int, p: float, factor: float, wanted: bool
+) -> tuple[Floats, tuple[Floats, ...]]:
     """As :data:`orthoslice.costs.circle.circle_slopes`, of rows `(slices, n)`, `(slices, m)` and their masses.
 
     Examples
@@ -243,7 +247,7 @@ def slope_circles(
 
 
 @compiled
-def _uniform_cut(away: Any, own: Any, p: Any, halvings: Any) -> Any:
+def _uniform_cut(away: Floats, own: HostArray, p: float, halvings: int) -> float:
     """Where the derivative of the cost against the uniform law by the cut is 0."""
     mean = 0.0
     for k in range(own.size):
@@ -264,7 +268,9 @@ def _uniform_cut(away: Any, own: Any, p: Any, halvings: Any) -> Any:
 
 
 @compiled
-def _price_uniform(away: Any, own: Any, cut: Any, p: Any, factor: Any, at: Any, by_point: Any) -> Any:
+def _price_uniform(
+    away: Floats, own: HostArray, cut: float, p: float, factor: float, at: Indices, by_point: Floats
+) -> float:
     """`factor` times the cost at `cut`; writes its derivatives to `by_point` unless that is empty."""
     score = 0.0
     for k in range(own.size):
@@ -281,15 +287,15 @@ def _price_uniform(away: Any, own: Any, cut: Any, p: Any, factor: Any, at: Any, 
 
 @compiled
 def _uniform_rows(
-    bits: Any,
-    weights: Any,
-    p: Any,
-    factor: Any,
-    halvings: Any,
-    scores: Any,
-    slopes: Any,
-    bounds: Any,
-    floats: Any,
+    bits: Words,
+    weights: Floats,
+    p: float,
+    factor: float,
+    halvings: int,
+    scores: Floats,
+    slopes: Floats,
+    bounds: Indices | None,
+    floats: Floats,
 ) -> None:
     n = bits.shape[1]
     starts = counters(bits)
@@ -308,8 +314,8 @@ def _uniform_rows(
 
 
 def slope_uniform(
-    ax: Any, weights: Any, p: float, factor: float, wanted: bool, halvings: int
-) -> tuple[Any, Any]:
+    ax: Floats, weights: Floats, p: float, factor: float, wanted: bool, halvings: int
+) -> tuple[Floats, tuple[Floats, ...]]:
     """As :data:`orthoslice.costs.circle.uniform_circle_slopes`, of rows `(slices, n)` and float64 weights.
 
     Examples
@@ -323,4 +329,4 @@ def slope_uniform(
     bits = as_bits(ax)
     bounds, floats = piece_bounds(n, bits.itemsize), np.empty(0, dtype=ax.dtype)
     _uniform_rows(bits, weights, p, factor, halvings, scores, slopes, bounds, floats)
-    return scores, slopes.astype(ax.dtype, copy=False) if wanted else None
+    return scores, (slopes.astype(ax.dtype, copy=False),) if wanted else ()
