@@ -30,7 +30,7 @@ def _first_beyond(ends: Indices, mass: int) -> int:
 
 @compiled
 def _slope(
-    a: Floats, b: Floats, ends_a: Indices, ends_b: Indices, cut: int, p: float
+    a: Floats, b: Floats, ends_a: Indices, ends_b: Indices, cut: int | np.int64, p: float
 ) -> tuple[float, int, int]:
     """The right slope of the cost at `cut`, and how far downwards and upwards of it the slope is the same.
 
