@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from orthoslice.applications.embedding import Embedding, embed
     from orthoslice.applications.explain.explain import explain
     from orthoslice.applications.explain.explanation import Explanation
+    from orthoslice.applications.match.cheapest import cheapest_coupling
     from orthoslice.applications.match.match import match
     from orthoslice.applications.max_sliced import MaxSliced, max_sliced_wasserstein
     from orthoslice.applications.pairwise import Pairwise, pairwise
     from orthoslice.applications.prediction import PredictedPairwise
     from orthoslice.applications.scaling import scaled
     from orthoslice.applications.sketch.stream import Stream, Summarised
+    from orthoslice.applications.spherical.circle import CircularTransport, circular_wasserstein
+    from orthoslice.applications.spherical.sphere import spherical_sliced_wasserstein
     from orthoslice.applications.two_sample.bootstrap import BootstrapResult, bootstrap
     from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
     from orthoslice.clouds import laws
     from orthoslice.couplings.coupling import Coupling, induced_coupling
+    from orthoslice.couplings.quantiles import quantile_function
     from orthoslice.estimates.result import Estimate, UntrustedWarning
     from orthoslice.exact import Transport, wasserstein
 
@@ -36,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BootstrapResult",
     "Bounds",
+    "CircularTransport",
     "Comparison",
     "Coupling",
     "Descent",
@@ -52,6 +57,8 @@ __all__ = [
     "UntrustedWarning",
     "barycenter",
     "bootstrap",
+    "cheapest_coupling",
+    "circular_wasserstein",
     "compare",
     "control",
     "datasets",
@@ -66,8 +73,10 @@ __all__ = [
     "max_sliced_wasserstein",
     "pairwise",
     "projected_wasserstein",
+    "quantile_function",
     "scaled",
     "sliced_wasserstein",
+    "spherical_sliced_wasserstein",
     "two_sample_test",
     "value_and_grad",
     "wasserstein",
@@ -79,6 +88,7 @@ __all__ = [
 _HOMES = {
     "BootstrapResult": "applications.two_sample.bootstrap",
     "Bounds": "applications.bounds",
+    "CircularTransport": "applications.spherical.circle",
     "Comparison": "applications.compare.compare",
     "Coupling": "couplings.coupling",
     "Descent": "applications.descent.descent",
@@ -95,6 +105,8 @@ _HOMES = {
     "UntrustedWarning": "estimates.result",
     "barycenter": "applications.descent.barycenter",
     "bootstrap": "applications.two_sample.bootstrap",
+    "cheapest_coupling": "applications.match.cheapest",
+    "circular_wasserstein": "applications.spherical.circle",
     "compare": "applications.compare.compare",
     "embed": "applications.embedding",
     "explain": "applications.explain.explain",
@@ -104,8 +116,10 @@ _HOMES = {
     "max_sliced_wasserstein": "applications.max_sliced",
     "pairwise": "applications.pairwise",
     "projected_wasserstein": "applications.distances",
+    "quantile_function": "couplings.quantiles",
     "scaled": "applications.scaling",
     "sliced_wasserstein": "applications.distances",
+    "spherical_sliced_wasserstein": "applications.spherical.sphere",
     "two_sample_test": "applications.two_sample.testing",
     "value_and_grad": "applications.distances",
     "wasserstein": "exact",

@@ -122,6 +122,7 @@ class Namespace(Protocol):
     argsort: _Function
     asarray: _Function
     astype: _Function
+    atan2: _Function
     broadcast_to: _Function
     clip: _Function
     concat: _Function

@@ -84,7 +84,7 @@ def _couple(dtype: str) -> None:
 
 
 def _describe(dtype: str) -> None:
-    """What a comparison finds besides, points that move, planes, and directions by fast transforms."""
+    """What a comparison finds besides, points that move, planes, circles, and fast transforms."""
     import orthoslice as osl
     from orthoslice.applications.compare.compare import PARTS, prepare_comparison
 
@@ -100,6 +100,7 @@ def _describe(dtype: str) -> None:
     x, y, *_ = _draw(dtype, 20, 30, 2)
     osl.exact.sliced_plane(x, y, 2)
     osl.exact.projected_plane(x, y, 2)
+    osl.circular_wasserstein(x[:, 0], y[:, 0], period=1)
 
 
 def _transport(_: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 from orthoslice.backend.arrays import Array, at_rank, detach, device, namespace, wide_float, wide_int
 from orthoslice.clouds.cloud import Cloud
 
@@ -39,3 +42,30 @@ def rounded_masses(exact: Array) -> Array:
     carried = xp.floor(xp.cumulative_sum(exact - whole, axis=-1, include_initial=True))
     units = xp.maximum(xp.diff(carried, axis=-1), xp.zeros_like(exact))
     return xp.astype(whole, integer) + xp.astype(units, integer)
+
+
+class Masses(NamedTuple):
+    """The weights of two clouds as integers of one sum."""
+
+    x: Array
+    """`(..., n)`"""
+    y: Array
+    """`(..., m)`"""
+    total: int
+
+
+def shared_masses(x: Cloud, y: Cloud) -> Masses:
+    """Masses of both clouds; without weights they are as small as can be, and exact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shared_masses(Cloud(np.zeros((2, 1))), Cloud(np.zeros((3, 1))))
+    Masses(x=array([3, 3]), y=array([2, 2, 2]), total=6)
+    """
+    xp, total, common = namespace(x.points), total_mass(x.points), math.lcm(x.n, y.n)
+    if x.weights is None and y.weights is None and common <= total:
+        like = {"dtype": wide_int(x.points), "device": device(x.points)}
+        own_x, own_y = (xp.full((c.n,), common // c.n, **like) for c in (x, y))
+        return Masses(own_x, own_y, common)
+    return Masses(integer_masses(x), integer_masses(y), total)

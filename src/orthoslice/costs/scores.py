@@ -33,6 +33,8 @@ class Score(abc.ABC):
     breaks_ties: ClassVar[bool] = True
     """Whether the order of tied projections matters; see :func:`orthoslice.clouds.ready.make_ready`."""
     needs_partner: ClassVar[bool] = False
+    on_sphere: ClassVar[bool] = False
+    """Whether points lie on the unit sphere and stay there: clouds get no other origin and no other unit."""
     is_pooled: ClassVar[bool] = False
     """Whether directions price each other, which takes blocks of one size."""
 

@@ -229,6 +229,8 @@ class Coupling:
     ix: Array
     iy: Array
     mass: Array
+    direction: Array | None = None
+    """The direction that induced it, `(dim,)`, if a single one did."""
 
     def cost(self, p: float = 2) -> Array:
         """What the coupling costs, `sum_k mass[k] * |x[ix[k]] - y[iy[k]]|^p`: an upper bound on W_p^p.
@@ -308,7 +310,7 @@ def induced_coupling(
     if is_readable(mass):
         kept = xp.asarray(np.flatnonzero(to_numpy(mass)), device=device(mass))
         ix, iy, mass = (xp.take(a, kept) for a in (ix, iy, mass))
-    return Coupling(cloud_x.points, cloud_y.points, ix, iy, mass)
+    return Coupling(cloud_x.points, cloud_y.points, ix, iy, mass, row[0, :])
 
 
 def unreadable_nan(*arrays: Array | None) -> Array | float:

@@ -14,6 +14,7 @@ from orthoslice.directions.kerdock import Kerdock
 from orthoslice.directions.layout import Run
 from orthoslice.directions.optimized import Optimized
 from orthoslice.directions.orthogonal import Orthogonal
+from orthoslice.directions.planes import Planes
 from orthoslice.directions.point_set import PointSet, Replicated
 from orthoslice.directions.sobol import Sobol
 from orthoslice.directions.stratified import Stratified
@@ -31,6 +32,7 @@ __all__ = [
     "Key",
     "Optimized",
     "Orthogonal",
+    "Planes",
     "PointSet",
     "Replicated",
     "Run",
@@ -55,5 +57,7 @@ NAMED: dict[str, Sampler] = {
 }
 """What the names accepted by ``directions=`` stand for."""
 
-OWN: frozenset[type[Sampler]] = frozenset({IID, Equispaced, Given, HadamardRademacher, Orthogonal, Stratified})
+OWN: frozenset[type[Sampler]] = frozenset(
+    {IID, Equispaced, Given, HadamardRademacher, Orthogonal, Planes, Stratified}
+)
 """Samplers whose promises the tests check; others are checked before their first use."""

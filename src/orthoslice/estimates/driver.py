@@ -216,7 +216,8 @@ def _run(request: Request, x: Cloud, y: Cloud, key: Key, wanted: Wanted) -> Outc
     if not request.fit:
         x, y, down, exponent = scale_on_device(x, y, request.p)
         request = _in_units_of(request, exponent)
-    x, y = centred(x, y)
+    if not request.score.on_sphere:
+        x, y = centred(x, y)
     ready = make_ready(x, y, for_ties=request.score.breaks_ties)
     totals: tuple[Array, ...] = ()
     control = request.control

@@ -53,7 +53,8 @@ def estimate_distance(
     is_lazy = not are_plain and any(map(is_dask, clouds)) and not isinstance(clouds[1], Law)
     request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
-    return _vouched(request, answer, x, y, given.rng) if vouched else answer
+    # On the unit sphere no scale is far from another, and powers that may underflow are refused.
+    return _vouched(request, answer, x, y, given.rng) if vouched and not score.on_sphere else answer
 
 
 def check_request(
@@ -100,6 +101,8 @@ def _lazy_request(
 
 
 def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+    if request.score.on_sphere:
+        return estimate(request, x, y, rng, 1.0)
     x, y, scale = unit_scale(x, y, request.p)
     if request.atol is not None:
         request = replace(request, atol=request.atol / scale)

@@ -114,7 +114,7 @@ def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: O
         atol=atol,
         progress=given.progress,
         control=control,
-        fit=not is_scaled_on_device(x, y),
+        fit=score.on_sphere or not is_scaled_on_device(x, y),
     )
 
 

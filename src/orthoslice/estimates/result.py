@@ -76,7 +76,7 @@ class UntrustedWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """An unbiased estimate of SW_p^p or PW_p^p with its error bar.
+    """An unbiased estimate of SW_p^p, PW_p^p or a spherical SW_p^p with its error bar.
 
     Attributes
     ----------
@@ -403,14 +403,21 @@ class Estimate:
         sure = f"none: {self._no_error_bar}" if limits is None else f"{limits[0]:.6g} to {limits[1]:.6g}"
         notes = [f"The interval is NOT to be trusted: {self._doubt}."] if limits and self._doubt else []
         notes += ["The tolerance was NOT met."] if self.converged is False else []
-        kind = "sliced" if self.name == "SW" else "projected"
         rows = [
             ("distance", f"{float(to_numpy(self.distance)):.6g}"),
             ("95% interval over directions", sure),
             ("directions", f"{self.n_directions:,} in {self.n_blocks:,} independent blocks"),
             ("to repeat it", self._repeat),
         ]
-        return card(f"{self.name}_{self.p:g}, the {kind} Wasserstein distance", rows, notes)
+        return card(f"{self.name}_{self.p:g}, the {_KINDS[self.name]} Wasserstein distance", rows, notes)
+
+
+_KINDS = {
+    "SW": "sliced",
+    "PW": "projected",
+    "SSW": "spherical sliced",
+    "S3W": "stereographic spherical sliced",
+}
 
 
 _NOT_STATIC = (

@@ -26,6 +26,7 @@ from orthoslice.costs.scores import Score, Sliced
 from orthoslice.directions.base import DenseDirections
 from orthoslice.directions.equispaced import FEWEST_IN_THE_PLANE
 from orthoslice.directions.layout import Layout
+from orthoslice.estimates.sphere_trust import missed_on_planes
 from orthoslice.estimates.statistics import Statistics, interval_arms
 
 RARE = (
@@ -119,16 +120,31 @@ class Subject(NamedTuple):
 
         Both are in units of 2^(exponent p), if there is an exponent.
         """
-        if self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
+        if not self.score.on_sphere and self.x.dim == 2 and 1 < layout.n_units < FEWEST_IN_THE_PLANE:
             return np.full(found.mean.shape, FEW, dtype=object)
         unit = 1.0 if exponent is None else np.exp2(self.p * to_numpy(exponent).astype(np.float64))
         arms = interval_arms(found, layout, 0.95, looks)
         longer = unit * np.maximum(*(to_numpy(arm) for arm in arms))
         table = unit * to_numpy(scores).astype(np.float64)
         sliced = not self.score.breaks_ties
+        if self.score.on_sphere:
+            return self._doubts_on_sphere(table, longer)
         value = unit * to_numpy(found.mean).astype(np.float64)
         y = self.score.example(self.y)
         return doubts(self.x, y, self.p, table, value, longer, sliced=sliced, exact_moments=self.is_basis)
+
+    def _doubts_on_sphere(self, scores: HostArray, half_width: HostArray) -> HostArray:
+        """As the function :func:`doubts`, of clouds on the unit sphere."""
+        batch = shared_batch(self.x, self.y)
+        reasons = np.full(batch, "", dtype=object)
+        for place in np.ndindex(batch):
+            x, y = (_host_cloud(cloud, batch, place) for cloud in (self.x, self.y))
+            most = float(scores[:, *place].max())
+            missed = missed_on_planes(x, y, self.score, self.p, most)
+            # Scores of one law on one circle, or equal ones, differ by rounding.
+            if 3 / len(scores) * missed > half_width[place] + 1e-6 * most:
+                reasons[place] = RARE
+        return reasons
 
 
 def doubts(

@@ -6,13 +6,17 @@ from typing import Any, Literal
 
 import torch
 
+from orthoslice.applications.spherical.sphere import check_geometry, check_on_sphere, check_planes
+from orthoslice.backend.arrays import Key
 from orthoslice.check.names import answers_other_names
 from orthoslice.clouds.laws import Law
+from orthoslice.costs.circle import check_circle_p
 from orthoslice.costs.laws import AgainstLaw
 from orthoslice.costs.scores import COSTS, Score, Sliced
+from orthoslice.nn._inputs import check_tensor
 from orthoslice.nn._loss import Loss
 
-__all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss"]
+__all__ = ["ProjectedWassersteinLoss", "SlicedWassersteinLoss", "SphericalSlicedWassersteinLoss"]
 
 
 class SlicedWassersteinLoss(Loss):
@@ -131,3 +135,73 @@ class ProjectedWassersteinLoss(Loss):
     @property
     def _score(self) -> Score:
         return COSTS[self.cost]
+
+
+class SphericalSlicedWassersteinLoss(Loss):
+    """SSW_p^p as a loss for unit vectors: an unbiased estimate with fresh planes at every call.
+
+    For normalised embeddings. With ``target="uniform"`` it is least where they are spread evenly over the
+    sphere, without a sampled target and its noise. Normalise first, by
+    ``torch.nn.functional.normalize(z, dim=-1)``: the gradient goes through that. Every step goes through the
+    driver of :func:`orthoslice.spherical_sliced_wasserstein`.
+
+    Parameters
+    ----------
+    n_directions, p, distance, seed, memory
+        As in :class:`SlicedWassersteinLoss`, for planes; weights have no gradient on great circles.
+    geometry, directions
+        As in :func:`orthoslice.spherical_sliced_wasserstein`.
+    target
+        A cloud `(m, dim)` of unit vectors that stays the same, or ``"uniform"``: the loss is then called with
+        `x` alone.
+
+    Examples
+    --------
+    >>> import torch, orthoslice as osl
+    >>> loss = osl.nn.SphericalSlicedWassersteinLoss(n_directions=64, target="uniform", seed=0)
+    >>> z = torch.randn(100, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    >>> value = loss(torch.nn.functional.normalize(z, dim=-1))
+    >>> value.backward()
+    >>> tuple(z.grad.shape), 0 < value.item() < 1 / 4
+    ((100, 3), True)
+    """
+
+    @answers_other_names
+    def __init__(
+        self,
+        n_directions: int | None = None,
+        *,
+        p: float = 2,
+        geometry: Literal["great_circles", "stereographic"] = "great_circles",
+        directions: Any = "orthogonal",
+        target: torch.Tensor | Literal["uniform"] | None = None,
+        distance: bool = False,
+        seed: int | None = None,
+        memory: int | str = "512MB",
+    ) -> None:
+        self._name, self._on_sphere = check_geometry(geometry, target)
+        self._is_uniform = isinstance(target, str)
+        dim = directions.shape[-1] if hasattr(directions, "shape") else 0
+        planes = check_planes(directions, dim)
+        super().__init__(n_directions, p, planes, None if self._is_uniform else target, distance, seed, memory)
+        check_circle_p(self.p, torch.zeros(1))
+
+    @property
+    def _score(self) -> Score:
+        return self._on_sphere
+
+    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+        if not self._is_uniform:
+            return super()._check_pair(x, y, wanted)
+        if y is not None:
+            raise TypeError("This loss was made for the uniform law: pass `x` alone.")
+        check_tensor("x", x, wanted[0])
+        # The score reads x alone.
+        return x.detach()
+
+    def _estimate(self, clouds: tuple[Any, Any, Any, Any], key: Key) -> torch.Tensor:
+        for name, points in zip(("x", "y"), clouds, strict=False):
+            check_on_sphere(name, points)
+        if self._is_uniform:
+            clouds = (*clouds[:3], None if clouds[2] is None else clouds[2].detach())
+        return super()._estimate(clouds, key)

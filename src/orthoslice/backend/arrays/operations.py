@@ -477,6 +477,22 @@ def map_sum(
     return concat_rows(parts), totals
 
 
+def iterate(step: Callable[..., tuple[Array, ...]], state: tuple[Array, ...], times: int) -> tuple[Array, ...]:
+    """`state = step(*state)`, this many times; under tracing a loop of the compiled program.
+
+    Examples
+    --------
+    >>> iterate(lambda a, b: (b, a + b), (0, 1), 10)
+    (55, 89)
+    """
+    if is_traced(*state):
+        looped: tuple[Array, ...] = sys.modules["jax"].lax.fori_loop(0, times, lambda _, s: step(*s), state)
+        return looped
+    for _ in range(times):
+        state = step(*state)
+    return state
+
+
 def concat_rows(parts: list[Array]) -> Array:
     """Arrays one after the other along the leading axis; one alone is not copied."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)
