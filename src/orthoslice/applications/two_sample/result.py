@@ -31,8 +31,8 @@ class TwoSampleResult:
         The statistics of the permutations, `(n_permutations,)`.
     parts
         The p-value of every statistic by itself, such as ``{"SW_1": 0.31, "columns": 0.002}``: "columns" is the
-        smallest of `column_pvalues`. With ``method="auto"`` `pvalue` allows for there being several; with
-        another there is one part, that of `pvalue`.
+        smallest of `column_pvalues`, "pairs" that of how two columns go together. With ``method="auto"``
+        `pvalue` allows for there being several; with another there is one part, that of `pvalue`.
     found_by
         The part with the smallest p-value.
     column_statistics
