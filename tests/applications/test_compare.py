@@ -130,6 +130,7 @@ def test_equal_tables():
     sections = {question: short for question, short, _ in tell(found)}
     assert sections["In which columns do they differ?"] == "In none: both hold the same rows."
     assert found.bounds.upper == 0
+    assert sections["How far apart are they?"] == "Not at all: their distance is 0."
 
 
 def test_shuffles_are_many():

@@ -66,6 +66,66 @@ def test_a_shift_beside_a_column_of_large_units_is_found(run, tmp_path):
     assert run("test", *files, "--units", "raw", *QUICK).record["units"] == "raw"
 
 
+def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
+    draw = np.random.default_rng(0)
+    files = []
+    for name, together in (("a", 0.8), ("b", 0.0)):
+        u, v, w = draw.normal(size=(3, 200))
+        columns = {"age": u, "weight": w, "height": together * u + np.sqrt(1 - together**2) * v}
+        files.append(write(tmp_path / f"{name}.csv", columns))
+    result = run("test", *files, "--level", 0.05, *QUICK)
+    assert result.exit_code == 1
+    assert not any(c["changed"] for c in result.record["columns"])
+    assert result.record["pair"]["columns"] == ["age", "height"]
+    assert result.record["pair"]["pvalue"] == 0.01
+    first, second = result.record["pair"]["correlation"]
+    assert first > 0.6 > 0.2 > abs(second)
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert "In none was a change found, by all 200 and 200 rows." in words
+    told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
+    assert told in words
+    # The control: where they go together as before nothing is said of it.
+    assert "go together" not in run("test", files[0], files[0], "--words", *QUICK).stdout
+    same = write(tmp_path / "c.csv", {"age": u, "weight": w, "height": v})
+    assert "go together" not in run("test", files[1], same, "--words", *QUICK).stdout
+
+
+def test_many_small_changes_are_told_as_such(run, tmp_path):
+    draw = np.random.default_rng(1)
+    files = []
+    for name, shift in (("a", 0.0), ("b", 0.16)):
+        values = draw.normal(size=(120, 30)) + shift
+        files.append(write(tmp_path / f"{name}.csv", {f"c{k}": column for k, column in enumerate(values.T)}))
+    found = run("test", *files, *QUICK).record
+    assert found["verdict"]["different"]
+    assert not any(c["changed"] for c in found["columns"])
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert "The difference is in many small changes, or in how columns go together." in words
+
+
+def test_tables_of_one_row(run, tmp_path):
+    files = [write(tmp_path / f"{name}.csv", {"u": [k], "v": [2]}) for k, name in enumerate("ab")]
+    result = run("compare", *files, "--words", *QUICK)
+    words = " ".join(result.stdout.split())
+    assert "a.csv (1 row) and b.csv (1 row), 2 columns" in words
+    assert "Are they different? It cannot be told." in words
+    assert "So few rows give no p-value below 1, whatever they hold." in words
+    # There are no two rows to pick, and columns are in common units already.
+    assert "picked at random" not in words
+    assert "--standardize" not in words
+    assert "(the same in 20 shuffles)" in words
+
+
+def test_many_rows_are_not_called_few(run, tmp_path):
+    """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
+    draw = np.random.default_rng(2)
+    files = [write(tmp_path / f"{name}.csv", {"u": draw.normal(size=300)}) for name in "ab"]
+    words = " ".join(run("compare", *files, "--max-rows", 100, "--words", *QUICK).stdout.split())
+    assert "Column by column, all 300 and 300 rows were compared" in words
+    assert "So few rows" not in words
+    assert "was looked at in 100 rows of each table only" in words
+
+
 def test_a_category_that_turns_around_is_found(run, tmp_path):
     draw = np.random.default_rng(0)
     for name, share in (("a", 0.1), ("b", 0.9)):

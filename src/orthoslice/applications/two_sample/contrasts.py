@@ -37,6 +37,8 @@ class Contrasts(NamedTuple):
     """Of every column, `(dim, labellings)`."""
     pairs: HostArray | None
     """The largest of all pairs of columns, `(labellings,)`; None for one column, or too many."""
+    farthest: tuple[int, int] | None
+    """The pair with the largest one under the first labelling."""
 
 
 def has_shapes(n_points: int, dim: int) -> bool:
@@ -91,6 +93,7 @@ def contrast_waves(
     if has_pairs(n, dim):
         pairs = _Contrast(functools.partial(_products, ranks, first, second), len(first), n)
     found: list[Contrasts] = []
+    farthest = None
     for look in looks:
         blocks = range(sum(c.shapes.shape[1] for c in found) // LABELLINGS, -(-look // LABELLINGS))
         for start in blocks[::_BLOCKS_AT_ONCE]:
@@ -98,11 +101,17 @@ def contrast_waves(
             words = [label_block(key.fold(0, LABELS), block, exchange) for block in some]
             sizes = np.concatenate([exchange.sizes(own, LABELLINGS) for own in words])
             squares = shapes.of_labels(words, exchange, sizes) ** 2
-            largest = None if pairs is None else np.abs(pairs.of_labels(words, exchange, sizes)).max(axis=0)
-            found.append(Contrasts(squares.reshape(dim, _DEGREE, -1).sum(axis=1), largest))
+            largest = None
+            if pairs is not None:
+                sizes_of_pairs = np.abs(pairs.of_labels(words, exchange, sizes))
+                largest = sizes_of_pairs.max(axis=0)
+                if not found:
+                    place = int(sizes_of_pairs[:, 0].argmax())
+                    farthest = int(first[place]), int(second[place])
+            found.append(Contrasts(squares.reshape(dim, _DEGREE, -1).sum(axis=1), largest, farthest))
         shape = np.concatenate([c.shapes for c in found], axis=1)[:, :look]
         pair = None if pairs is None else np.concatenate([c.pairs for c in found if c.pairs is not None])[:look]
-        yield Contrasts(shape, pair)
+        yield Contrasts(shape, pair, farthest)
 
 
 class _Contrast:

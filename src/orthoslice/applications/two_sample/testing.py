@@ -272,6 +272,7 @@ def two_sample_test(
         parts=verdict.parts,
         column_statistics=None if apart is None else cast(HostArray, rescaled(apart.statistics, pool.scale, 1)),
         column_pvalues=None if apart is None else apart.pvalues,
+        pair=verdict.pair,
         stopped_early=len(own) <= count,
         _n_reached=verdict.n_reached,
         _sizes=sizes,

@@ -31,6 +31,8 @@ class Verdict(NamedTuple):
     """Permutations that are as extreme as it."""
     parts: dict[str, float]
     columns: OfColumns | None
+    pair: tuple[int, int] | None = None
+    """The columns that go together least as before."""
 
     @property
     def least_pvalue(self) -> float:
@@ -78,7 +80,8 @@ def judge_all(
         apart = _of_columns(columns, refined)
         halves = rank_labellings(np.stack([surprise(ranked.refined), surprise(refined)]), np.zeros(2))
         parts["columns"], least = float(halves.pvalues[1, 0]), halves.refined.min(axis=0)
-    return Verdict(least, int((least[1:] <= least[0]).sum()), parts, apart)
+    pair = None if contrasts is None else contrasts.farthest
+    return Verdict(least, int((least[1:] <= least[0]).sum()), parts, apart, pair)
 
 
 def _ranked(values: HostArray) -> HostArray:
