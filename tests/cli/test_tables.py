@@ -91,7 +91,7 @@ def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
 
 
 def test_many_small_changes_are_told_as_such(run, tmp_path):
-    """A shift of 60 columns that is too small for any one of them; other seeds show it in one or in a pair too."""
+    """A shift of 60 columns, too small for any one of them; other seeds show it in one or in a pair too."""
     draw = np.random.default_rng(1)
     files = []
     for name, shift in (("a", 0.0), ("b", 0.14)):

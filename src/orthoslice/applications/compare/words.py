@@ -178,14 +178,18 @@ def _with_pair(found: Comparison, told: Section) -> Section:
     """What columns tell, and where the tables differ the two that do not go together as before."""
     if found.pvalue is None or found.pvalue > found.level:
         return told
+    changed = [c for c in found.columns if c.pvalue is not None and c.pvalue <= found.level]
+    owners = {found.features[k] for c in changed for k in c.features}
     pair, of_rows = found.pair, f" of {_rows_looked_at(found)}" if found.is_sampled else ""
-    if pair is not None and pair.pvalue <= found.level:
+    # Where a column changed by itself, it goes together with others in another way for that alone.
+    if pair is not None and pair.pvalue <= found.level and not owners & {*pair.names}:
         line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words()}."
-    elif not any(c.pvalue is not None and c.pvalue <= found.level for c in found.columns):
+    elif not changed:
         line = "The difference is in many small changes, or in how columns go together."
     else:
         return told
-    return told._replace(lines=(*told.lines, line))
+    last = told.lines[-1:] if changed else ()
+    return told._replace(lines=(*told.lines[: len(told.lines) - len(last)], line, *last))
 
 
 def small_pvalue(p: float) -> str:
