@@ -398,6 +398,9 @@ def test_a_column_of_numbers_in_one_file_and_words_in_another(tmp_path):
         (["1,234.5", "12.5", "-2,000"], "--thousands ,", {"thousands": ","}),
         (["12,3", "4,25", "5"], "--decimal ,", {"decimal": ","}),
         (["1.234,5", "12,5", "-2.000,25"], "--decimal , --thousands .", {"decimal": ",", "thousands": "."}),
+        (["5.5%", "12 %", "-7%"], "--signs %", {"signs": "%"}),
+        (["$1,234.5", "$12.50", "-$2"], "--thousands , --signs '\\$'", {"thousands": ",", "signs": "$"}),
+        (["12,5 €", "3 €", "-1 €"], "--decimal , --signs '€'", {"decimal": ",", "signs": "€"}),
     ],
 )
 def test_numbers_in_other_notations(tmp_path, cells, option, choice):
@@ -406,8 +409,22 @@ def test_numbers_in_other_notations(tmp_path, cells, option, choice):
         read(path, path)
     (table, _), _ = read(path, path, **choice)
     mark, dot = choice.get("thousands") or "", choice.get("decimal", ".")
-    expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in cells * 5]
+    bare = [cell.translate({ord(c): None for c in "%$€ "}) for cell in cells * 5]
+    expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in bare]
     np.testing.assert_array_equal(table.points[:, 0], expected)
+
+
+def test_signs_are_asked_for_beside_another_notation(tmp_path):
+    """Where a notation was named, and values are no numbers in it yet."""
+    path = write(
+        tmp_path / "a.csv", {"u": ["$1,234.5", "$12.50", "-$2"] * 5, "k": ["x", "y", "y"] * 5}, sep=";"
+    )
+    with pytest.raises(FileError, match=r"write --signs '\$' to read them"):
+        read(path, path, thousands=",")
+    # A text that has signs among its letters is a category still.
+    path = write(tmp_path / "b.csv", {"u": ["5% off", "10% off", "full"] * 5})
+    (table, _), _ = read(path, path)
+    assert table.columns == ["u = '10% off'", "u = '5% off'", "u = 'full'"]
 
 
 def test_encodings(run, tmp_path):
