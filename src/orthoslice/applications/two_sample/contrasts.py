@@ -77,13 +77,13 @@ def contrast_waves(
     """Contrasts of as many labellings as each of `looks` says, the observed one first.
 
     The shape of a column is the sum of squares of the standardised differences of its mean scores: Neyman's
-    smooth test [1]_. A pair is the size of the standardised difference of the mean products of ranks, as in
+    smooth test. A pair is the size of the standardised difference of the mean products of ranks, as in
     Spearman's correlation.
 
     References
     ----------
-    .. [1] Janic-Wroblewska and Ledwina, Data driven rank test for two-sample problem, Scandinavian Journal of
-       Statistics 27 (2000).
+    Janic-Wroblewska and Ledwina, Data driven rank test for two-sample problem, Scandinavian Journal of
+    Statistics 27 (2000).
     """
     ranks = column_ranks(points)
     dim, n = ranks.shape
