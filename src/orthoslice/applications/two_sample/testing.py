@@ -253,7 +253,7 @@ def two_sample_test(
     stops = looks(count + 1, early=is_auto if stop_early is None else stop_early)
     contrasts = None
     if is_auto and with_columns and has_shapes(sum(sizes), dim):
-        points = np.concatenate([np.asarray(x), np.asarray(y)]) if is_lazy else _points_of(pool.cloud)
+        points = _gathered(x, y) if is_lazy else _points_of(pool.cloud)
         contrasts = contrast_waves(points, exchange, key, stops)
     verdict = _decide(tests, stops, pool, progress, contrasts, is_auto=is_auto)
     own = verdict.statistics if is_auto else rescaled(verdict.statistics, pool.scale, 1)
@@ -364,6 +364,13 @@ def _pool(
         # roundings.
         room = left - (n_points * (8 * dim + 16) if in_space else 0)
     return _Pooled(pooled, scale, room, None)
+
+
+def _gathered(x: Any, y: Any) -> HostArray:
+    """The points of two collections, of which one is Dask's, with columns in the order of the first."""
+    if hasattr(x, "columns") and hasattr(y, "columns"):
+        y = y[list(x.columns)]
+    return np.concatenate([np.asarray(x), np.asarray(y)])
 
 
 def _points_of(cloud: ReadyCloud) -> HostArray:
