@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.planted_changes.changes import CHANGES, Planted, nothing
-from experiments.planted_changes.detectors import METHODS, detect
+from experiments.planted_changes.detectors import METHODS, OTHERS, OURS, detect, detect_otherwise
 from experiments.planted_changes.tables import TABLES, Table, n_rows, some_rows
 from experiments.processes import as_done
 from experiments.trainings import Row, read_rows, write_rows
 
 NOTHING = "nothing"
+
+SIDES = {"ours": ((OURS,), detect), "others": (OTHERS, detect_otherwise)}
+"""Who is asked about a pair: after a change of ours, the others need not be asked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,9 @@ SMOKE = Config(n_pairs=3, n_unchanged=12, n_permutations=59, tables=("wine",), c
 
 
 class Chunk(NamedTuple):
-    """Consecutive pairs of one case."""
+    """Consecutive pairs of one case, and who is asked about them."""
 
+    side: str
     table: str
     change: str
     first: int
@@ -71,18 +75,29 @@ def draw_pair(case: Planted, seed: int, number: int) -> tuple[Table, Table]:
 
 def simulate(config: Config, chunk: Chunk) -> Row:
     """In how many pairs of a chunk each method finds a difference; None for methods that are not installed."""
-    (case,) = (own for own in cases(config) if (own.table, own.name) == chunk[:2])
+    (case,) = (own for own in cases(config) if (own.table, own.name) == (chunk.table, chunk.change))
+    methods, ask = SIDES[chunk.side]
     pairs = range(chunk.first, chunk.first + chunk.count)
-    found = [detect(*draw_pair(case, config.seed, k), config.n_permutations, k) for k in pairs]
-    hits = {m: [int(hit) for own in found if (hit := own[m]) is not None] for m in METHODS}
+    found = [ask(*draw_pair(case, config.seed, k), config.n_permutations, k) for k in pairs]
+    hits = {m: [int(hit) for own in found if (hit := own[m]) is not None] for m in methods}
     return chunk._asdict() | {m: sum(own) if own else None for m, own in hits.items()}
 
 
 def count_found(config: Config, folder: Path) -> dict[Planted, Row]:
     """How often every method finds every change; chunks that the folder holds are not simulated again."""
-    path = folder / "chunks.csv"
+    found: dict[Planted, Row] = {case: dict.fromkeys(METHODS, 0) for case in cases(config)}
+    for side, (methods, _) in SIDES.items():
+        for case, row in _done_chunks(config, side, folder / f"{side}.csv"):
+            for method in methods:
+                before, own = found[case][method], row[method]
+                found[case][method] = None if before is None or own is None else before + own
+    return found
+
+
+def _done_chunks(config: Config, side: str, path: Path) -> list[tuple[Planted, Row]]:
+    """The rows of all chunks of one side; those that are in the file are not simulated again."""
     chunks = {
-        Chunk(own.table, own.name, first, min(config.chunk, n_pairs(config, own.name) - first)): own
+        Chunk(side, own.table, own.name, first, min(config.chunk, n_pairs(config, own.name) - first)): own
         for own in cases(config)
         for first in range(0, n_pairs(config, own.name), config.chunk)
     }
@@ -93,9 +108,4 @@ def count_found(config: Config, folder: Path) -> dict[Planted, Row]:
     for row in as_done(functools.partial(simulate, config), left, parallel=config.is_kept):
         done[Chunk(*(row[name] for name in Chunk._fields))] = row
         write_rows(path, list(done.values()))
-    found: dict[Planted, Row] = {case: dict.fromkeys(METHODS, 0) for case in cases(config)}
-    for chunk, case in chunks.items():
-        for method in METHODS:
-            before, own = found[case][method], done[chunk][method]
-            found[case][method] = None if before is None or own is None else before + own
-    return found
+    return [(case, done[chunk]) for chunk, case in chunks.items()]

@@ -130,6 +130,7 @@ def test_equal_tables():
     sections = {question: short for question, short, _ in tell(found)}
     assert sections["In which columns do they differ?"] == "In none: both hold the same rows."
     assert found.bounds.upper == 0
+    assert sections["How far apart are they?"] == "Not at all: their distance is 0."
 
 
 def test_shuffles_are_many():
@@ -202,7 +203,8 @@ def test_words_hold_no_exponents_and_no_warnings():
         # Nearly equal clouds: the interval is not to be trusted, which is said and not warned of.
         near = repr(osl.compare(X[:5], X[:5] + 1e-6 * DRAW.normal(size=(5, 4)), rng=0))
     assert "e+0" not in text
-    assert "cannot be trusted" in near
+    assert "How accurate the sliced distance is cannot be told" in near
+    assert "95% interval" not in near
 
 
 def test_numbers():

@@ -13,15 +13,18 @@ import re
 import shlex
 import string
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
+from typer.testing import CliRunner
 
 import orthoslice as osl
 from orthoslice.applications.compare.pictures import picture_null
 from orthoslice.applications.compare.report.svg import render_picture, tick_labels, ticks
 from orthoslice.backend.markup import cut, escaped, shown, shown_json
+from orthoslice.cli import app
 
 pd = pytest.importorskip("pandas")
 
@@ -43,7 +46,7 @@ N_ODD_FIGURES = {"same": 4, "one column": 4 + 1, "constant": 7 + 2, "two rows": 
 
 def tables(dim=3):
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(80, dim)), rng.normal(size=(70, dim)) + 0.5
+    x, y = rng.normal(size=(80, dim)), rng.normal(size=(70, dim)) + 0.7
     return x, y
 
 
@@ -62,7 +65,7 @@ def page(found):
 class Outline(html.parser.HTMLParser):
     """Tags with their attributes, the texts between them, and whether they are nested well."""
 
-    VOID = ("meta", "link", "br")
+    VOID = ("meta", "link", "br", "img")
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
@@ -111,6 +114,47 @@ def test_the_page_is_made_of_harmless_parts_only(page):
     (style,) = outline.texts["style"]
     assert "url(" not in style
     assert "@import" not in style
+
+
+def image_folders(tmp_path, colour):
+    """Two folders of 9 images of 4 x 6 pixels; the seventh pixel is brighter in the second one."""
+    pil = pytest.importorskip("PIL.Image")
+    draw, shape = np.random.default_rng(0), (4, 6, 3) if colour else (4, 6)
+    for name, brighter in (("before", 0), ("after", 120)):
+        (tmp_path / name).mkdir()
+        for k in range(9):
+            pixels = draw.integers(0, 100, shape)
+            pixels[1, 0] += brighter
+            pil.fromarray(pixels.astype(np.uint8)).save(tmp_path / name / f"{k}.png")
+    return tmp_path / "before", tmp_path / "after"
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_folders_of_images_are_shown_as_images(tmp_path, colour):
+    pil = pytest.importorskip("PIL.Image")
+    folders = [str(folder) for folder in image_folders(tmp_path, colour)]
+    page = tmp_path / "page.html"
+    options = ["-o", str(page), "--n-permutations", "99"]
+    assert CliRunner().invoke(app, ["report", *folders, *options]).exit_code == 0
+    outline = Outline(page.read_text())
+    titles = outline.texts["h3"]
+    assert titles[:3] == ["Mean of before", "Mean of after", "Difference of the means"]
+    images = outline.all("img")
+    assert len(images) == 3 + 4
+    # What comes from elsewhere is refused by the policy, and there is nothing of the kind.
+    drawn = [base64.b64decode(i["src"].removeprefix("data:image/png;base64,")) for i in images]
+    mean, _, gap, pair = (np.asarray(pil.open(io.BytesIO(d))) for d in drawn[:4])
+    assert mean.shape == gap.shape == (4, 6, 3)
+    assert pair.shape == (4, 6 + 1 + 6, 3)
+    files = [np.asarray(pil.open(f).convert("RGB"), dtype=float) for f in sorted(Path(folders[0]).iterdir())]
+    np.testing.assert_allclose(mean, np.mean(files, axis=0), atol=0.51)
+    # Orange in full where the second folder is brighter, and hardly any colour elsewhere.
+    assert gap[1, 0].tolist() == [192, 78, 0]
+    assert np.delete(gap.reshape(-1, 3), 6, axis=0).min() > 100
+    # A table, and images in other units, are shown column by column.
+    options += ["--standardize"]
+    assert CliRunner().invoke(app, ["report", *folders, *options]).exit_code == 0
+    assert not Outline(page.read_text()).all("img")
 
 
 def test_names_are_shown_as_text(page):

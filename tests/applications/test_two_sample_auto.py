@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import FULL
-from scipy.stats import binom, wasserstein_distance
+from scipy.special import eval_legendre
+from scipy.stats import binom, rankdata, wasserstein_distance
 
 import orthoslice as osl
 from orthoslice.applications.two_sample import combining, labels, permutations, pricing, testing
@@ -48,6 +49,19 @@ def plain_distances(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> tuple[li
     return [sw_1, sw_2, plain_pw(x, y, theta)], columns
 
 
+def plain_contrasts(pooled: np.ndarray, in_x: np.ndarray) -> tuple[list[float], float]:
+    """How far the mean scores of x and y are apart: the shape of every column, and the farthest pair."""
+    n, n_x = len(pooled), in_x.sum()
+    ranks = [(2 * rankdata(column) - 1 - n) / n for column in pooled.T]
+
+    def apart(scores: np.ndarray) -> float:
+        unit = scores.std() * np.sqrt(n / (n_x * (n - n_x)))
+        return (scores[in_x].mean() - scores[~in_x].mean()) / unit if scores.std() > 1e-9 else 0.0
+
+    shapes = [sum(apart(eval_legendre(k, own)) ** 2 for k in range(1, 5)) for own in ranks]
+    return shapes, max((abs(apart(a * b)) for a, b in itertools.combinations(ranks, 2)), default=0.0)
+
+
 def plain_refined(values: list[float]) -> list[float]:
     """The share of values that reach each, less a part of one for how far it lies above their mean."""
     values = [round(v, 9) for v in values]
@@ -66,7 +80,14 @@ def plain_test(x: np.ndarray, y: np.ndarray, theta: np.ndarray, seed: int, count
     blocks = [labels.unpacked(labels.label_block(key, k, exchange)) for k in range(-(-(count + 1) // 64))]
     table = np.concatenate(blocks, axis=1)[:, : count + 1]
     found = [plain_distances(pooled[in_x], pooled[~in_x], theta) for in_x in table.T]
-    columns = [plain_refined(list(own)) for own in zip(*(c for _, c in found), strict=True)]
+    contrasts = [plain_contrasts(pooled, in_x) for in_x in table.T]
+    columns = []
+    for k in range(x.shape[1]):
+        costs, shapes = (
+            [own[k] for own in table] for table in ([c for _, c in found], [c for c, _ in contrasts])
+        )
+        both = zip(plain_refined(costs), plain_refined(shapes), strict=True)
+        columns.append(plain_refined([-np.log(min(ps)) for ps in both]))
     adjusted = []
     for k, own in enumerate(columns):
         # The largest p-value among the steps down to this column.
@@ -77,12 +98,14 @@ def plain_test(x: np.ndarray, y: np.ndarray, theta: np.ndarray, seed: int, count
                 least = [min(ps) for ps in zip(*left, strict=True)]
                 steps.append(np.mean([p <= other[0] for p in least]))
         adjusted.append(max(steps))
-    surprises = [-np.log(min(ps)) for ps in zip(*columns, strict=True)]
-    parts = [*zip(*(d for d, _ in found), strict=True), surprises]
-    least = [min(ps) for ps in zip(*map(plain_refined, parts), strict=True)]
+    parts = [*zip(*(d for d, _ in found), strict=True)]
+    parts += [[pair for _, pair in contrasts]] if x.shape[1] > 1 else []
+    halves = [list(zip(*map(plain_refined, parts), strict=True)), list(zip(*columns, strict=True))]
+    surprises = [[-np.log(min(ps)) for ps in own] for own in halves]
+    least = [min(ps) for ps in zip(*map(plain_refined, surprises), strict=True)]
     return {
         "pvalue": np.mean([p <= least[0] for p in least]),
-        "parts": [np.mean([w >= own[0] - 1e-9 for w in own]) for own in parts],
+        "parts": [np.mean([w >= own[0] - 1e-9 for w in own]) for own in (*parts, surprises[1])],
         "columns": adjusted,
     }
 
@@ -102,7 +125,7 @@ def test_it_is_what_plain_loops_find(dim: int, sizes: tuple[int, int], kind: str
     theta = osl.directions.IID().sample(5, dim, rng=1).theta
     found = osl.two_sample_test(*given, method="auto", directions=theta, n_permutations=119, rng=3)
     expected = plain_test(x, y, theta, 3, 119)
-    assert list(found.parts) == ["SW_1", "SW_2", "PW_2", "columns"]
+    assert list(found.parts) == ["SW_1", "SW_2", "PW_2", *["pairs"][: dim - 1], "columns"]
     np.testing.assert_allclose(found.column_pvalues, expected["columns"])
     by_hand = [wasserstein_distance(a, b) for a, b in zip(x.T, y.T, strict=True)]
     np.testing.assert_allclose(found.column_statistics, by_hand, atol=1e-12)
@@ -110,7 +133,7 @@ def test_it_is_what_plain_loops_find(dim: int, sizes: tuple[int, int], kind: str
         np.testing.assert_allclose(list(found.parts.values()), expected["parts"])
         assert found.pvalue == pytest.approx(expected["pvalue"])
     one = osl.two_sample_test(*given, directions=theta, columns=True, n_permutations=119, rng=3)
-    np.testing.assert_array_equal(one.column_pvalues, found.column_pvalues)
+    np.testing.assert_array_equal(one.column_statistics, found.column_statistics)
     assert one.pvalue == found.parts["SW_1"] == one.parts["SW_1"]
 
 
@@ -131,6 +154,7 @@ def test_what_a_result_says(samples: Samples) -> None:
     assert osl.two_sample_test(*samples, columns=False, rng=0).column_pvalues is None
     without = osl.two_sample_test(*samples, method="auto", columns=False, rng=0)
     assert list(without.parts) == ["SW_1", "SW_2", "PW_2"]
+    assert list(found.parts) == ["SW_1", "SW_2", "PW_2", "pairs", "columns"]
     assert without.column_pvalues is None
 
 
@@ -215,8 +239,8 @@ def test_groups(design: str, rng: np.random.Generator) -> None:
     found = osl.two_sample_test(x, y, method="auto", **options)
     assert found.parts["SW_1"] == osl.two_sample_test(x, y, **options).pvalue
     assert found.parts["SW_2"] == osl.two_sample_test(x, y, 2, **options).pvalue
-    column = osl.two_sample_test(x[:, :1], y[:, :1], method="auto", **options)
-    assert column.parts["SW_1"] == column.parts["columns"] == column.column_pvalues[0]
+    column = osl.two_sample_test(x[:, :1], y[:, :1], **options)
+    assert column.parts["SW_1"] == column.column_pvalues[0]
 
 
 def test_kernels_and_references_agree(samples: Samples) -> None:
@@ -371,6 +395,20 @@ def all_correlated(rng: np.random.Generator) -> Samples:
     return x, np.sqrt(0.3) * rng.normal(size=(100, 1)) + np.sqrt(0.7) * y
 
 
+def two_humps(rng: np.random.Generator) -> Samples:
+    """One of eight columns has two humps, and the mean and the spread of before."""
+    x, y = rng.normal(size=(2, 300, 8))
+    y[:, 2] = 0.9 * rng.choice([-1.0, 1.0], 300) + np.sqrt(1 - 0.9**2) * y[:, 2]
+    return x, y
+
+
+def one_pair_apart(rng: np.random.Generator) -> Samples:
+    """Two of eight columns go together in the first sample only."""
+    x, y = rng.normal(size=(2, 300, 8))
+    x[:, 1] = 0.5 * x[:, 0] + np.sqrt(0.75) * x[:, 1]
+    return x, y
+
+
 @pytest.mark.parametrize(
     ("change", "best", "most_alone"),
     [
@@ -379,6 +417,8 @@ def all_correlated(rng: np.random.Generator) -> Samples:
         (one_of_many_shifted, "columns", 0.9),
         (light_among_heavy, "columns", 0.4),
         (all_correlated, "PW_2", 0.9),
+        (two_humps, "columns", 0.4),
+        (one_pair_apart, "pairs", 0.4),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

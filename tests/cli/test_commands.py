@@ -52,6 +52,7 @@ def test_the_check_can_fail(run, tables):
                 "exact",
                 "shuffled",
                 "test",
+                "pair",
                 "features",
                 "verdict",
                 "columns",
@@ -60,7 +61,7 @@ def test_the_check_can_fail(run, tables):
         ),
         ("distance", {"sliced", "projected", "rows_looked_at"}),
         ("bounds", {"bounds", "rows_looked_at"}),
-        ("test", {"test", "verdict", "columns", "rows_looked_at"}),
+        ("test", {"test", "pair", "verdict", "columns", "rows_looked_at"}),
         ("pairwise", {"pairwise"}),
     ],
 )
@@ -114,7 +115,7 @@ def test_compare_in_words(run, tables):
     text = " ".join(result.stdout.split())
     assert "a.csv (80 rows) and b.csv (60 rows), 2 columns" in text
     assert "Are they different? Yes." in text
-    assert "none of the shuffles put them as far apart as they are (p = 0.001)" in text
+    assert "none of the shuffles made them as different as they are (p = 0.001)" in text
     assert "To become like b.csv, the rows of a.csv have to move by" in text
     assert "age" in text
     assert "higher in b.csv: mean" in text

@@ -66,6 +66,68 @@ def test_a_shift_beside_a_column_of_large_units_is_found(run, tmp_path):
     assert run("test", *files, "--units", "raw", *QUICK).record["units"] == "raw"
 
 
+def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
+    draw = np.random.default_rng(0)
+    files = []
+    for name, together in (("a", 0.8), ("b", 0.0)):
+        u, v, w = draw.normal(size=(3, 200))
+        columns = {"age": u, "weight": w, "height": together * u + np.sqrt(1 - together**2) * v}
+        files.append(write(tmp_path / f"{name}.csv", columns))
+    result = run("test", *files, "--level", 0.05, *QUICK)
+    assert result.exit_code == 1
+    assert not any(c["changed"] for c in result.record["columns"])
+    assert result.record["pair"]["columns"] == ["age", "height"]
+    assert result.record["pair"]["pvalue"] == 0.01
+    first, second = result.record["pair"]["correlation"]
+    assert first > 0.6 > 0.2 > abs(second)
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert "In none was a change found, by all 200 and 200 rows." in words
+    told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
+    assert told in words
+    # The control: where they go together as before nothing is said of it.
+    assert "go together" not in run("test", files[0], files[0], "--words", *QUICK).stdout
+    same = write(tmp_path / "c.csv", {"age": u, "weight": w, "height": v})
+    assert "go together" not in run("test", files[1], same, "--words", *QUICK).stdout
+
+
+def test_many_small_changes_are_told_as_such(run, tmp_path):
+    """A shift of 60 columns, too small for any one of them; other seeds show it in one or in a pair too."""
+    draw = np.random.default_rng(1)
+    files = []
+    for name, shift in (("a", 0.0), ("b", 0.14)):
+        values = draw.normal(size=(150, 60)) + shift
+        files.append(write(tmp_path / f"{name}.csv", {f"c{k}": column for k, column in enumerate(values.T)}))
+    options = "--n-permutations", 99, "--n-directions", 64
+    found = run("test", *files, *options).record
+    assert found["verdict"]["different"]
+    assert not any(c["changed"] for c in found["columns"])
+    words = " ".join(run("test", *files, "--words", *options).stdout.split())
+    assert "The difference is in many small changes, or in how columns go together." in words
+
+
+def test_tables_of_one_row(run, tmp_path):
+    files = [write(tmp_path / f"{name}.csv", {"u": [k], "v": [2]}) for k, name in enumerate("ab")]
+    result = run("compare", *files, "--words", *QUICK)
+    words = " ".join(result.stdout.split())
+    assert "a.csv (1 row) and b.csv (1 row), 2 columns" in words
+    assert "Are they different? It cannot be told." in words
+    assert "So few rows give no p-value below 1, whatever they hold." in words
+    # There are no two rows to pick, and columns are in common units already.
+    assert "picked at random" not in words
+    assert "--standardize" not in words
+    assert "(the same in 20 shuffles)" in words
+
+
+def test_many_rows_are_not_called_few(run, tmp_path):
+    """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
+    draw = np.random.default_rng(2)
+    files = [write(tmp_path / f"{name}.csv", {"u": draw.normal(size=300)}) for name in "ab"]
+    words = " ".join(run("compare", *files, "--max-rows", 100, "--words", *QUICK).stdout.split())
+    assert "Column by column, all 300 and 300 rows were compared" in words
+    assert "So few rows" not in words
+    assert "was looked at in 100 rows of each table only" in words
+
+
 def test_a_category_that_turns_around_is_found(run, tmp_path):
     draw = np.random.default_rng(0)
     for name, share in (("a", 0.1), ("b", 0.9)):
@@ -336,6 +398,9 @@ def test_a_column_of_numbers_in_one_file_and_words_in_another(tmp_path):
         (["1,234.5", "12.5", "-2,000"], "--thousands ,", {"thousands": ","}),
         (["12,3", "4,25", "5"], "--decimal ,", {"decimal": ","}),
         (["1.234,5", "12,5", "-2.000,25"], "--decimal , --thousands .", {"decimal": ",", "thousands": "."}),
+        (["5.5%", "12 %", "-7%"], "--signs %", {"signs": "%"}),
+        (["$1,234.5", "$12.50", "-$2"], "--thousands , --signs '\\$'", {"thousands": ",", "signs": "$"}),
+        (["12,5 €", "3 €", "-1 €"], "--decimal , --signs '€'", {"decimal": ",", "signs": "€"}),
     ],
 )
 def test_numbers_in_other_notations(tmp_path, cells, option, choice):
@@ -344,8 +409,22 @@ def test_numbers_in_other_notations(tmp_path, cells, option, choice):
         read(path, path)
     (table, _), _ = read(path, path, **choice)
     mark, dot = choice.get("thousands") or "", choice.get("decimal", ".")
-    expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in cells * 5]
+    bare = [cell.translate({ord(c): None for c in "%$€ "}) for cell in cells * 5]
+    expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in bare]
     np.testing.assert_array_equal(table.points[:, 0], expected)
+
+
+def test_signs_are_asked_for_beside_another_notation(tmp_path):
+    """Where a notation was named, and values are no numbers in it yet."""
+    path = write(
+        tmp_path / "a.csv", {"u": ["$1,234.5", "$12.50", "-$2"] * 5, "k": ["x", "y", "y"] * 5}, sep=";"
+    )
+    with pytest.raises(FileError, match=r"write --signs '\$' to read them"):
+        read(path, path, thousands=",")
+    # A text that has signs among its letters is a category still.
+    path = write(tmp_path / "b.csv", {"u": ["5% off", "10% off", "full"] * 5})
+    (table, _), _ = read(path, path)
+    assert table.columns == ["u = '10% off'", "u = '5% off'", "u = 'full'"]
 
 
 def test_encodings(run, tmp_path):

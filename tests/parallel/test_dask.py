@@ -336,6 +336,17 @@ def test_two_sample_tests(method: str, grouped: bool, rng: np.random.Generator) 
     np.testing.assert_array_equal(found.column_pvalues, known.column_pvalues)
 
 
+def test_two_sample_tests_of_frames_with_columns_in_another_order(rng: np.random.Generator) -> None:
+    pd = pytest.importorskip("pandas")
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=(30, 3)) + np.array([0, 0, 5])
+    frames = pd.DataFrame(x, columns=list("uvw")), pd.DataFrame(y, columns=list("uvw"))[["w", "u", "v"]]
+    options = {"method": "auto", "rng": 3, "n_permutations": 99, "n_directions": 8}
+    known = osl.two_sample_test(x, y, **options)
+    found = osl.two_sample_test(*(dd.from_pandas(f, npartitions=2) for f in frames), **options)
+    assert found.parts == known.parts
+    np.testing.assert_array_equal(found.column_pvalues, known.column_pvalues)
+
+
 def test_two_sample_tests_by_all_statistics(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(60, 3)) + 50, rng.normal(size=(50, 3)) + 50
     options = {"method": "auto", "rng": 3, "n_permutations": 299, "n_directions": 12}

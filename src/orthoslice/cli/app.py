@@ -22,7 +22,6 @@ from orthoslice.cli.options import (
     unwrapped,
 )
 from orthoslice.cli.telling import (
-    SCALE_HINT,
     all_parts,
     comparison_options,
     files_of,
@@ -30,6 +29,7 @@ from orthoslice.cli.telling import (
     leave,
     quantities,
     record_of,
+    scale_hint,
     tell_batches,
     tell_comparison,
 )
@@ -149,7 +149,7 @@ def distance(
     answer = running.read((a, b), reading, weighing, drawing, stopping, sampling)
     ready = running.prepare(answer, reading, drawing, rtol=stopping.rtol, max_rows=sampling.max_rows)
     found = running.work_out(ready, ("sliced", "projected"), answer, clustering.scheduler)
-    notes = notes_of(found, SCALE_HINT)
+    notes = notes_of(found, scale_hint(answer))
     record = schema.record("distance", answer, [*answer.notes, *notes]) | schema.of_comparison(found)
     if not running.printed_as_json(record, printing.json):
         render.print_quantities(f"{' and '.join(found.names)}, {answer.units}", quantities(found))
@@ -327,7 +327,8 @@ def report(
     found = running.work_out(ready, all_parts(), answer, clustering.scheduler)
     if answer.exit_code != EXIT_INTERRUPTED:
         with running.status("Drawing"):
-            found.write_report(output, command=invocation(context), notes=answer.notes, scale_hint=SCALE_HINT)
+            hint = scale_hint(answer)
+            found.write_report(output, command=invocation(context), notes=answer.notes, scale_hint=hint)
         render.say(f"wrote {output}.")
     if json:
         render.print_json(record_of("report", answer, found))

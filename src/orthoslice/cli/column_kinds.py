@@ -39,6 +39,9 @@ _INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 
+# Signs that people write beside numbers.
+_SIGNS = "%$€£¥"
+
 
 class Number(NamedTuple):
     """A column of numbers."""
@@ -222,12 +225,17 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
         return
     words = Counter({v: k for v, k in profile.counts.items() if to_number(v, how) is None})
     n_words = sum(words.values())
-    for pattern, option in ((_THOUSANDS, "--thousands ,"), (_COMMA, "--decimal ,")):
-        alike = Counter({v: k for v, k in words.items() if pattern.fullmatch(v.strip())})
-        n_others = n_words - sum(alike.values())
-        if alike and n_others <= (1 - _MOSTLY_NUMBERS) * profile.n_values and how.is_plain:
+    for pattern, option in ((_THOUSANDS, "--thousands ,"), (_COMMA, "--decimal ,"), (None, "")):
+        # With their signs taken away they are numbers in another notation, or numbers.
+        plain = {v: to_number(without_signs(v, _SIGNS), how) is not None for v in words}
+        alike = [v for v in words if (pattern.fullmatch(without_signs(v, _SIGNS)) if pattern else plain[v])]
+        n_others = sum(k for v, k in words.items() if not plain[v] and v not in alike)
+        is_open = how.is_plain if pattern else not how.signs
+        if alike and n_others <= (1 - _MOSTLY_NUMBERS) * profile.n_values and is_open:
             example = max(alike, key=len)
             option += " --thousands ." if "." in example and option.startswith("--decimal") else ""
+            signs = "".join(c for c in _SIGNS if any(c in v for v in words))
+            option = f"{option} --signs {shlex.quote(signs)}".strip() if signs else option
             raise FileError(
                 f"{shown}: column {column!r} holds numbers such as {example!r}; write {option} to read them, "
                 f"or leave the column out with --ignore {quoted(column)}."
@@ -266,7 +274,10 @@ def as_numbers(column: Any, how: How) -> HostArray | None:
     if not _holds_text(column):
         numbers: HostArray = column.cast(arrow.float64()).to_numpy(zero_copy_only=False)
         return _without_na(numbers, how)
-    texts = compute.utf8_trim_whitespace(as_texts(column, how))
+    texts = as_texts(column, how)
+    for sign in how.signs:
+        texts = compute.replace_substring(texts, sign, "")
+    texts = compute.utf8_trim_whitespace(texts)
     if how.thousands:
         texts = compute.replace_substring(texts, how.thousands, "")
     if how.decimal != ".":
@@ -291,12 +302,24 @@ def _holds_text(column: Any) -> bool:
 
 def to_number(text: str, how: How) -> float | None:
     """The number that a text is, or None."""
+    text = without_signs(text, how.signs)
     if how.thousands:
         text = text.replace(how.thousands, "")
     try:
         return float(text.replace(how.decimal, ".")) if "_" not in text else None
     except ValueError:
         return None
+
+
+def without_signs(text: str, signs: str) -> str:
+    """The text without these characters and the blanks around it.
+
+    Examples
+    --------
+    >>> without_signs("-$ 5.20", "%$")
+    '- 5.20'
+    """
+    return "".join(c for c in text if c not in signs).strip()
 
 
 def _exceeds(integers: Any) -> bool:

@@ -38,6 +38,7 @@ class Choice(NamedTuple):
     thousands: str | None = None
     encoding: str | None = None
     na_values: tuple[str, ...] = ()
+    signs: str = ""
     is_open: bool = False
     """Whether later files are read with the same features, and may have other values, and gaps."""
     tally: bool = False
@@ -46,7 +47,8 @@ class Choice(NamedTuple):
     @property
     def how(self) -> How:
         """How files are opened."""
-        return How(self.memory, self.resize, self.decimal, self.thousands, self.encoding, self.na_values)
+        written = self.decimal, self.thousands, self.encoding, self.na_values, self.signs
+        return How(self.memory, self.resize, *written)
 
     @property
     def beside(self) -> list[str]:

@@ -125,6 +125,10 @@ class Reading(NamedTuple):
             callback=_mark, help="The mark between thousands of numbers in text.", rich_help_panel=_FILES
         ),
     ] = None
+    signs: Annotated[
+        str | None,
+        typer.Option(help="Characters beside numbers in text, such as %$.", rich_help_panel=_FILES),
+    ] = None
     encoding: Annotated[
         str | None,
         typer.Option(help="Of text files. Default: UTF-8, or else Latin-1.", rich_help_panel=_FILES),

@@ -161,6 +161,7 @@ def _choice(reading: Reading, options: dict[str, Any], **more: Any) -> Choice:
         memory=check_memory(reading.memory),
         decimal=reading.decimal,
         thousands=reading.thousands,
+        signs=reading.signs or "",
         encoding=reading.encoding,
         na_values=tuple(split_names(reading.na_values)) if reading.na_values else (),
         **more,

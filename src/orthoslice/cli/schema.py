@@ -94,6 +94,12 @@ def of_comparison(found: Comparison) -> dict[str, Any]:
         }
         if len(told := getattr(test, "parts", {})) > 1:
             parts["test"]["parts"] = dict(told)
+    if found.pair is not None:
+        parts["pair"] = {
+            "columns": [str(name) for name in found.pair.names],
+            "correlation": _pair(found.pair.correlations),
+            "pvalue": found.pair.pvalue,
+        }
     if found.explanation is not None:
         parts["features"] = [
             {

@@ -83,11 +83,13 @@ class How(NamedTuple):
     """Of text files; None is UTF-8, or Latin-1 where that does not fit."""
     na_values: tuple[str, ...] = ()
     """What stands for a missing value, besides what is usual."""
+    signs: str = ""
+    """Characters that numbers have beside them, such as `%`."""
 
     @property
     def is_plain(self) -> bool:
         """Whether numbers are written as programs write them."""
-        return self.decimal == "." and self.thousands is None
+        return self.decimal == "." and self.thousands is None and not self.signs
 
 
 @dataclass(frozen=True)

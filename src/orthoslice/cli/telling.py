@@ -8,7 +8,10 @@ import typer
 
 from orthoslice.cli.options import Deciding, Drawing, Grouping, Printing, Reading
 
-SCALE_HINT = "add --standardize"
+
+def scale_hint(answer: Any) -> str:
+    """How to measure columns in common units; nothing if they are."""
+    return "add --standardize" if answer.scale is None else ""
 
 
 def files_of(a: str, b: str | None, grouping: Grouping) -> tuple[str, ...]:
@@ -38,7 +41,7 @@ def record_of(name: str, answer: Any, found: Any) -> dict[str, Any]:
     from orthoslice.applications.compare.words import notes_of
     from orthoslice.cli import schema
 
-    told = [*answer.notes, *notes_of(found, SCALE_HINT)]
+    told = [*answer.notes, *notes_of(found, scale_hint(answer))]
     return schema.record(name, answer, told) | schema.of_comparison(found)
 
 
@@ -49,7 +52,7 @@ def tell_comparison(
     from orthoslice.cli import render, running
 
     if not running.printed_as_json(record_of(name, answer, found), printing.json):
-        render.print_sections(tell(found, SCALE_HINT))
+        render.print_sections(tell(found, scale_hint(answer)))
     leave(answer, is_different(found.pvalue, deciding))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from orthoslice.applications.bounds import Bounds, wasserstein_bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
 from orthoslice.applications.compare.moves import exact_move, shuffled_moves, takes_seconds
+from orthoslice.applications.compare.pairs import PairChange, pair_of
 from orthoslice.applications.compare.words import SCALED, told, told_html
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
@@ -134,6 +135,11 @@ class Comparison:
         if not np.array_equal(np.sort(x[:, 0]), np.sort(y[:, 0])):
             return False
         return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
+
+    @functools.cached_property
+    def pair(self) -> PairChange | None:
+        """The two columns that go together least as before, by the rows of the sample; None if not tested."""
+        return pair_of(self.test, self.features, self.sample_x, self.sample_y)
 
     @property
     def shuffled_move(self) -> float | None:

@@ -48,12 +48,15 @@ class Section(NamedTuple):
 
 
 def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
-    """The sections of the text, of those parts that were worked out; `scale_hint` says how to scale."""
+    """The sections of the text, of those parts that were worked out.
+
+    `scale_hint` says how to scale; it is empty where columns are in common units already.
+    """
     sections = [_tables(found)]
     if found.test is not None:
         sections.append(_chance(found, found.test))
     if found.columns and not found.is_equal:
-        sections.append(tell_columns(found.columns, found.names, found.level))
+        sections.append(_with_pair(found, tell_columns(found.columns, found.names, found.level)))
     if found.sliced is not None or found.bracket is not None:
         sections.append(_distance(found))
     if found.explanation is not None and not found.columns:
@@ -89,7 +92,11 @@ def _tables(found: Comparison) -> Section:
     names = [change.name for change in found.columns] or found.features
     columns = f"{len(names)} columns" if len(names) > 1 else f"1 column, {names[0]}"
     lines = (f"Lengths are {found.units}.",) if found.columns else ()
-    return Section(f"{a} ({len(found.x):,} rows) and {b} ({len(found.y):,} rows), {columns}", "", lines)
+    return Section(f"{a} ({_rows(len(found.x))}) and {b} ({_rows(len(found.y))}), {columns}", "", lines)
+
+
+def _rows(n: int) -> str:
+    return "1 row" if n == 1 else f"{n:,} rows"
 
 
 def _chance(found: Comparison, test: TwoSampleResult) -> Section:
@@ -111,15 +118,14 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
     rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
     lines = [
-        f"{rows} were shuffled between the two tables {many:,} times: {few} of the shuffles put them as far "
-        f"apart as they are (p = {test.pvalue:.2g})."
+        f"{rows} were shuffled between the two tables {many:,} times: {few} of the shuffles made them as "
+        f"different as they are (p = {test.pvalue:.2g})."
     ]
     tested = [change.pvalue for change in found.columns if change.pvalue is not None]
     if tested and p != test.pvalue:
-        least = min(tested)
         lines.append(
             f"Column by column, all {len(found.x):,} and {len(found.y):,} rows were compared: the smallest p, "
-            f"adjusted for the number of columns, is {least:.2g}. Of the two looks together, p = {p:.2g}."
+            f"adjusted for the number of columns, is {min(tested):.2g}. Of the two looks together, p = {p:.2g}."
         )
     if p <= _LIKELY and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
@@ -168,6 +174,24 @@ def tell_columns(
     return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
 
+def _with_pair(found: Comparison, told: Section) -> Section:
+    """What columns tell, and where the tables differ the two that do not go together as before."""
+    if found.pvalue is None or found.pvalue > found.level:
+        return told
+    changed = [c for c in found.columns if c.pvalue is not None and c.pvalue <= found.level]
+    owners = {found.features[k] for c in changed for k in c.features}
+    pair, of_rows = found.pair, f" of {_rows_looked_at(found)}" if found.is_sampled else ""
+    # Where a column changed by itself, it goes together with others in another way for that alone.
+    if pair is not None and pair.pvalue <= found.level and not owners & {*pair.names}:
+        line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words()}."
+    elif not changed:
+        line = "The difference is in many small changes, or in how columns go together."
+    else:
+        return told
+    last = told.lines[-1:] if changed else ()
+    return told._replace(lines=(*told.lines[: len(told.lines) - len(last)], line, *last))
+
+
 def small_pvalue(p: float) -> str:
     """A p-value in eleven characters.
 
@@ -181,6 +205,8 @@ def small_pvalue(p: float) -> str:
 
 def _distance(found: Comparison) -> Section:
     a, b = found.names
+    if found.is_equal:
+        return Section(ABOUT_DISTANCE, "Not at all: their distance is 0.", ())
     answer, lines = "", []
     if (bracket := found.bracket) is not None:
         low, high = number(bracket[0]), number(bracket[1])
@@ -195,7 +221,8 @@ def _distance(found: Comparison) -> Section:
         lines.append(_how_sure(found, low, high))
     if found.shuffled_moves is not None:
         lines.append(_by_chance(found))
-    lines.append(f"Two rows of {a} picked at random are typically {number(found.typical_gap)} apart.")
+    if len(found.x) > 1:
+        lines.append(f"Two rows of {a} picked at random are typically {number(found.typical_gap)} apart.")
     if found.sliced is not None:
         lines.append(_sliced(found))
     return Section(ABOUT_DISTANCE, answer, tuple(lines))
@@ -221,9 +248,10 @@ def _by_chance(found: Comparison) -> str:
     assert found.shuffled_moves is not None
     assert found.shuffled_move is not None
     low, high = float(found.shuffled_moves.min()), float(found.shuffled_moves.max())
+    span = f"{number(low)} to {number(high)}" if number(low) != number(high) else "the same"
     told = (
         f"Had the rows been shuffled between the two tables, it would be about {number(found.shuffled_move)} "
-        f"({number(low)} to {number(high)} in {len(found.shuffled_moves)} shuffles)."
+        f"({span} in {len(found.shuffled_moves)} shuffles)."
     )
     is_sure = found.pvalue is not None and found.pvalue <= found.level
     if is_sure and found.bracket is not None and found.bracket[1] <= _HARDLY_MORE * high:
@@ -236,7 +264,7 @@ def _sliced(found: Comparison) -> str:
     assert est is not None
     low, high = quiet_interval(est)
     error = ""
-    if not math.isnan(low):
+    if not math.isnan(low) and not est._doubt:
         ends = number(low, 4), number(high, 4)
         error = f", 95% interval {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ", right to these digits"
     distance = number(float(est.distance), 4)
@@ -295,7 +323,8 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     """Notes on dominant features, sampling, weights and doubtful errors."""
     notes = []
     if found.explanation is not None:
-        notes += [note.replace(SCALED, scale_hint) for note in found.explanation.notes]
+        told = found.explanation.notes
+        notes += [note.replace(SCALED, scale_hint) for note in told if scale_hint or SCALED not in note]
     if found.is_sampled:
         whole = ["the sliced distance"] * (found.sliced is not None) + ["columns"] * bool(found.columns)
         alone = f"All rows count in {' and in '.join(whole)}. The rest is" if whole else "All is"
@@ -310,5 +339,8 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
         if est is not None and est.converged is False:
             notes.append(f"The {kind} distance is less accurate than was asked for.")
     if found.sliced is not None and found.sliced._doubt:
-        notes.append(f"The interval of the sliced distance cannot be trusted: {found.sliced._doubt}.")
+        notes.append(
+            "How accurate the sliced distance is cannot be told: tables like these may be much farther apart, "
+            "or nearer, on a few of the sides that were not looked from. More directions can tell."
+        )
     return tuple(notes)

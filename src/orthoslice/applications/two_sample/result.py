@@ -31,8 +31,8 @@ class TwoSampleResult:
         The statistics of the permutations, `(n_permutations,)`.
     parts
         The p-value of every statistic by itself, such as ``{"SW_1": 0.31, "columns": 0.002}``: "columns" is the
-        smallest of `column_pvalues`. With ``method="auto"`` `pvalue` allows for there being several; with
-        another there is one part, that of `pvalue`.
+        smallest of `column_pvalues`, "pairs" that of how two columns go together. With ``method="auto"``
+        `pvalue` allows for there being several; with another there is one part, that of `pvalue`.
     found_by
         The part with the smallest p-value.
     column_statistics
@@ -41,6 +41,9 @@ class TwoSampleResult:
         The p-value of every column, adjusted for their number, `(dim,)`: if you call all columns with 5% or
         less different, then with a probability of at least 95% no column is called so without being so. None if
         columns were not tested.
+    pair
+        The two columns whose ranks go together least as before, whose p-value is ``parts["pairs"]``; None if
+        pairs were not tested.
     pvalue_stderr
         Monte Carlo standard error of the p-value: how far off it is since not all permutations were tried.
     n_permutations, n_directions
@@ -69,6 +72,7 @@ class TwoSampleResult:
     parts: dict[str, float]
     column_statistics: HostArray | None
     column_pvalues: HostArray | None
+    pair: tuple[int, int] | None
     stopped_early: bool
     _n_reached: int
     _compared: str

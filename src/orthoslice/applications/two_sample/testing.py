@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from orthoslice.applications.two_sample.combining import is_decided, looks
+from orthoslice.applications.two_sample.contrasts import Contrasts, contrast_waves, has_shapes
 from orthoslice.applications.two_sample.known_law import test_against_law
 from orthoslice.applications.two_sample.labels import check_groups
 from orthoslice.applications.two_sample.permutations import (
@@ -107,15 +108,16 @@ def two_sample_test(
         samples of one law is not small**, and may be less still where laws differ: some differences, such as of
         scale, go unnoticed. Others, such as of correlation, are noticed more often.
 
-        ``"auto"`` tests by SW_1, SW_2, PW_2 and W_1 of every column at once: by the smallest of their p-values,
-        and how small that is among the smallest p-values of the permutations. So its level is exact too, and it
-        notices nearly what the best of them notices; `parts` and `found_by` say which. PW_2, which takes
-        longest, is the mean over the first 128 directions; over fewer if both samples have more than 200,000
-        coordinates, (n + m) dim, and it is left out above 800,000. All permutations take about 10 times as long
-        as those of SW_1 alone.
+        ``"auto"`` tests by SW_1, SW_2, PW_2, every column and every pair of columns at once: by the smallest of
+        their p-values, and how small that is among the smallest p-values of the permutations. So its level is
+        exact too, and it notices nearly what the best of them notices; `parts` and `found_by` say which. PW_2,
+        which takes longest, is the mean over the first 128 directions; over fewer if both samples have more
+        than 200,000 coordinates, (n + m) dim, and it is left out above 800,000. All permutations take about 10
+        times as long as those of SW_1 alone.
     columns
-        Whether columns get p-values of their own, by W_1, adjusted for their number. They take as long as that
-        many directions. None: with ``method="auto"``, and if there are no more columns than directions.
+        Whether columns get p-values of their own, adjusted for their number: by W_1, and with ``method="auto"``
+        by the shape of their ranks too. They take as long as that many directions. None: with
+        ``method="auto"``, and if there are no more columns than directions. False leaves pairs out as well.
     n_permutations
         How many, at most. The smallest p-value there can be is ``1 / (n_permutations + 1)``.
     stop_early
@@ -142,8 +144,8 @@ def two_sample_test(
         host memory. Labels and a direction take 52 (n + m) bytes, for which there is always room. For
         ``method="projected"`` all points are held twice in float64, (n + m) (16 dim + 112) bytes at least: None
         allows for it, less is an error. So it is for ``method="auto"`` with PW_2. P-values of columns take
-        24 dim (n_permutations + 1) bytes besides. On a GPU None means half of what is free: the test is faster
-        if many labellings fit at once.
+        48 dim (n_permutations + 1) bytes besides, and ranks 4 (n + m) dim. On a GPU None means half of what is
+        free: the test is faster if many labellings fit at once.
     x_weights, y_weights
         Must be None, since points of different weight cannot change places.
 
@@ -166,9 +168,18 @@ def two_sample_test(
     first in some column. So equal ranks of different statistics are told apart by their standardised values:
     one that lies z standard deviations above the mean of all labellings has its p-value lessened by a share
     1 - exp(-z) of ``1 / (n_permutations + 1)``. `statistic` of ``method="auto"`` is the smallest p-value so
-    refined. Every labelling is treated as the observed one is, so the level is exact (minP of Westfall and
-    Young). Values that tie, or differ by rounding only, share the larger p-value: the level is less then.
-    Columns are adjusted by their step-down procedure.
+    refined: of two, that of all columns and that of all the rest, which have half of the level each. Every
+    labelling is treated as the observed one is, so the level is exact (minP of Westfall and Young). Values
+    that tie, or differ by rounding only, share the larger p-value: the level is less then. Columns are adjusted
+    by their step-down procedure.
+
+    **Columns and pairs** with ``method="auto"``. W_1 of a column hardly sees values that move a little way,
+    such as one hump that becomes two, and no single column shows that columns no longer go together. Both show
+    in ranks. The shape of a column is the sum of squares of four differences, of the means of Legendre
+    polynomials of its ranks, each in units of its standard deviation (Neyman's smooth test); a column is as
+    extreme as its W_1 or its shape is, whichever is more so. ``parts["pairs"]`` is that of the pair of columns
+    whose products of ranks, as in Spearman's correlation, have the means that are farthest apart. Shapes are
+    left out above ten million coordinates, and pairs where their number times (n + m) exceeds 40 million.
 
     **Stopping early.** A test ends before `n_permutations` only if so many permutations reach each statistic
     that all p-values exceed 10% beyond doubt: if 10% of all permutations reached one, as many among those tried
@@ -249,7 +260,11 @@ def two_sample_test(
     with_columns = is_auto or dim <= layout.n_directions if columns is None else columns
     tests = [test, _columns_test(test)] if with_columns else [test]
     stops = looks(count + 1, early=is_auto if stop_early is None else stop_early)
-    verdict = _decide(tests, stops, pool, progress, is_auto=is_auto)
+    contrasts = None
+    if is_auto and with_columns and has_shapes(sum(sizes), dim):
+        points = _gathered(x, y) if is_lazy else _points_of(pool.cloud)
+        contrasts = contrast_waves(points, exchange, key, stops)
+    verdict = _decide(tests, stops, pool, progress, contrasts, is_auto=is_auto)
     own = verdict.statistics if is_auto else rescaled(verdict.statistics, pool.scale, 1)
     apart = verdict.columns
     return TwoSampleResult(
@@ -266,6 +281,7 @@ def two_sample_test(
         parts=verdict.parts,
         column_statistics=None if apart is None else cast(HostArray, rescaled(apart.statistics, pool.scale, 1)),
         column_pvalues=None if apart is None else apart.pvalues,
+        pair=verdict.pair,
         stopped_early=len(own) <= count,
         _n_reached=verdict.n_reached,
         _compared=f"{sizes[0]} and {sizes[1]} points",
@@ -278,7 +294,7 @@ def _check_method(method: object, p: float) -> None:
         raise ValueError(f"`method` must be 'sliced', 'projected' or 'auto'; got {method!r}.")
     if method == "auto" and p != 1:
         raise ValueError(
-            "`p` must be left out with method='auto', which tests by SW_1, SW_2, PW_2 and every column; "
+            "`p` must be left out with method='auto', which tests by SW_1, SW_2, PW_2, columns and pairs; "
             f"got p={p:g}."
         )
 
@@ -359,17 +375,39 @@ def _pool(
     return _Pooled(pooled, scale, room, None)
 
 
+def _gathered(x: Any, y: Any) -> HostArray:
+    """The points of two collections, of which one is Dask's, with columns in the order of the first."""
+    if hasattr(x, "columns") and hasattr(y, "columns"):
+        y = y[list(x.columns)]
+    return np.concatenate([np.asarray(x), np.asarray(y)])
+
+
+def _points_of(cloud: ReadyCloud) -> HostArray:
+    """All points, which are few enough to be held."""
+    pieces = list(pieces_of(cloud))
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 def _decide(
-    tests: list[PermutationTest], stops: tuple[int, ...], pool: _Pooled, progress: bool, *, is_auto: bool
+    tests: list[PermutationTest],
+    stops: tuple[int, ...],
+    pool: _Pooled,
+    progress: bool,
+    contrasts: Iterator[Contrasts] | None,
+    *,
+    is_auto: bool,
 ) -> Verdict:
     """The verdict of as many labellings as it takes."""
     waves, farthest = _labelled(tests, stops, pool, progress)
     # The most that the rounding of projections can change a distance: several times the largest rounding.
     slack = 8 * (pool.cloud.dim + 8) * 2.0**-53 * farthest
-    judge = judge_all if is_auto else judge_distance
     for values in waves:
         distances, *of_columns = (distances_of(test, own) for test, own in zip(tests, values, strict=True))
-        verdict = judge(tests[0].statistics, distances, of_columns[0] if of_columns else None, slack)
+        found = tests[0].statistics, distances, of_columns[0] if of_columns else None, slack
+        if is_auto:
+            verdict = judge_all(*found, None if contrasts is None else next(contrasts))
+        else:
+            verdict = judge_distance(*found)
         if is_decided(verdict.least_pvalue, distances.shape[1]):
             break
     return verdict

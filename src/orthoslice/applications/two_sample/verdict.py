@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orthoslice.applications.two_sample.combining import rank_labellings, step_down, surprise
+from orthoslice.applications.two_sample.contrasts import Contrasts
 from orthoslice.applications.two_sample.permutations import Statistic
 from orthoslice.backend.arrays import HostArray
 
@@ -30,6 +31,8 @@ class Verdict(NamedTuple):
     """Permutations that are as extreme as it."""
     parts: dict[str, float]
     columns: OfColumns | None
+    pair: tuple[int, int] | None = None
+    """The columns that go together least as before."""
 
     @property
     def least_pvalue(self) -> float:
@@ -47,27 +50,45 @@ def judge_distance(
     """
     (own,), (statistic,) = distances, statistics
     reached = int((own[1:] >= own[0] * (1 - _SAME) - slack).sum())
-    apart = None if columns is None else _judge_columns(columns)[0]
+    apart = None if columns is None else _of_columns(columns, _ranked(columns))
     return Verdict(own, reached, {statistic.name: (reached + 1) / len(own)}, apart)
 
 
 def judge_all(
-    statistics: tuple[Statistic, ...], distances: HostArray, columns: HostArray | None, slack: float
+    statistics: tuple[Statistic, ...],
+    distances: HostArray,
+    columns: HostArray | None,
+    slack: float,
+    contrasts: Contrasts | None = None,
 ) -> Verdict:
-    """By the smallest p-value of several distances `(statistics, labellings)` and of the columns, if any."""
-    names, table = [own.name for own in statistics], distances
-    same, apart = _SAME * distances.max(axis=1) + slack, None
+    """By the smallest of two p-values: that of all columns, and that of distances and pairs together.
+
+    Columns are one half since most changes are of single columns, and else each further statistic would take
+    from them. A column is as surprising as its W_1 or its shape, whichever is more so.
+    """
+    names, table, same = [own.name for own in statistics], distances, _SAME * distances.max(axis=1) + slack
+    if contrasts is not None and contrasts.pairs is not None:
+        pairs = contrasts.pairs
+        names, table, same = [*names, "pairs"], np.vstack([table, pairs]), np.append(same, _SAME * pairs.max())
+    ranked, apart = rank_labellings(table, same), None
+    parts, least = dict(zip(names, ranked.pvalues[:, 0].tolist(), strict=True)), ranked.refined.min(axis=0)
     if columns is not None:
-        apart, surprises = _judge_columns(columns)
-        names, table, same = [*names, "columns"], np.vstack([table, surprises]), np.append(same, 0.0)
-    ranked = rank_labellings(table, same)
-    least = ranked.refined.min(axis=0)
-    parts = dict(zip(names, ranked.pvalues[:, 0].tolist(), strict=True))
-    return Verdict(least, int((least[1:] <= least[0]).sum()), parts, apart)
+        refined = _ranked(columns)
+        if contrasts is not None:
+            both = np.minimum(refined, _ranked(contrasts.shapes))
+            refined = rank_labellings(-np.log(both), np.zeros(len(both))).refined
+        apart = _of_columns(columns, refined)
+        halves = rank_labellings(np.stack([surprise(ranked.refined), surprise(refined)]), np.zeros(2))
+        parts["columns"], least = float(halves.pvalues[1, 0]), halves.refined.min(axis=0)
+    pair = None if contrasts is None else contrasts.farthest
+    return Verdict(least, int((least[1:] <= least[0]).sum()), parts, apart, pair)
 
 
-def _judge_columns(distances: HostArray) -> tuple[OfColumns, HostArray]:
-    """Every column by itself; and one statistic of all columns, `(labellings,)`."""
-    # Projections on axes are exact, so only sums are rounded.
-    refined = rank_labellings(distances, _SAME * distances.max(axis=1)).refined
-    return OfColumns(distances[:, 0], step_down(refined)), surprise(refined)
+def _ranked(values: HostArray) -> HostArray:
+    """Refined p-values of every column by itself, from `values (dim, labellings)`."""
+    # Ranks, and projections on axes, are exact, so only sums are rounded.
+    return rank_labellings(values, _SAME * values.max(axis=1)).refined
+
+
+def _of_columns(distances: HostArray, refined: HostArray) -> OfColumns:
+    return OfColumns(distances[:, 0], step_down(refined))

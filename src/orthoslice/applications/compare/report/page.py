@@ -26,6 +26,7 @@ from orthoslice.applications.compare.pictures import (
     picture_null,
     picture_quantiles,
 )
+from orthoslice.applications.compare.report.images import image_shape, render_images
 from orthoslice.applications.compare.report.svg import render_key, render_picture
 from orthoslice.applications.compare.words import (
     ABOUT_COLUMNS,
@@ -89,10 +90,12 @@ def _section(section: Section, found: Comparison) -> str:
     answer = f'<p class="answer">{escaped(section.answer)}</p>\n' if section.answer else ""
     lines, figures = section.lines, ""
     if section.question == ABOUT_COLUMNS:
-        drawn = list(_on_changes(found))
-        figures = _figures(iter(drawn))
+        drawn, shape = list(_on_changes(found)), image_shape(found)
+        figures = _figures(iter(drawn)) if shape is None else render_images(found, shape)
         # Captions say what the first lines do, one a column; where only features are known, the table does.
         lines = lines[len(drawn) :] if found.columns else ()
+        if shape is not None:
+            lines = tuple(line for line in lines if not line.startswith("and "))
     return f"<section>\n<h2>{escaped(section.question)}</h2>\n{answer}{figures}{_list(lines)}</section>\n"
 
 
@@ -124,6 +127,7 @@ def _for_specialists(found: Comparison) -> str:
     """How the answers came about, folded away."""
     parts = (
         _figures(itertools.chain(_on_chance(found), _on_distance(found), _on_columns(found))),
+        _figures(_on_changes(found)) if image_shape(found) is not None else "",
         _sums_of_columns(found),
         _feature_table(found),
     )
