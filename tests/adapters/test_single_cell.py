@@ -148,6 +148,28 @@ def test_every_group_against_the_control(rng):
     pd.testing.assert_frame_equal(found, again)
 
 
+def e_distance(x, y):
+    """Twice the mean distance between two groups, less the mean distances within them: pertpy's E-distance."""
+    from scipy.spatial.distance import cdist
+
+    return 2 * cdist(x, y).mean() - cdist(x, x).mean() - cdist(y, y).mean()
+
+
+def test_groups_rank_as_by_the_e_distance(rng):
+    """Ten groups at growing distances, as measured by both; `chance` takes away what size adds."""
+    from scipy.stats import spearmanr
+
+    sizes = {"control": 100} | {f"g{k}": 30 + 20 * (k % 3) for k in range(10)} | {"few": 4}
+    adata = screen(rng, sizes, {f"g{k}": 0.3 * k for k in range(10)})
+    found = compare_with_control(adata, "guide", "control", obsm="X_pca", rng=1, n_permutations=99)
+    clouds = group_clouds(adata, "guide", obsm="X_pca")
+    theirs = [e_distance(clouds["control"], clouds[name]) for name in found.index]
+    own = found["distance"] - found["chance"]
+    assert spearmanr(own, theirs)[0] > 0.9
+    # Negative control: four cells are further away than the cells of five groups, but not by more than chance.
+    assert (found["distance"] < found.loc["few", "distance"]).sum() > (own < own["few"]).sum()
+
+
 def test_some_groups_of_a_screen(rng):
     adata = screen(rng, SIZES, {"far": 2.0})
     options = {"obsm": "X_pca", "rng": 1, "n_permutations": 99}
