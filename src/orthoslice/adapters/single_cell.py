@@ -1,13 +1,19 @@
-"""Groups of an AnnData object, as single-cell analysis keeps its data, as clouds."""
+"""Groups of an AnnData object, as single-cell analysis keeps its data: as clouds, and against a control."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
+from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
+from orthoslice.backend.progress import progress_bar
 from orthoslice.check.frames import listed
+
+# With `_PER_GROUP` permutations a group, one group alone can reach an adjusted p-value of 1 / _PER_GROUP.
+_PER_GROUP, _FEWEST_PERMUTATIONS = 20, 999
 
 
 def group_clouds(
@@ -59,18 +65,181 @@ def group_clouds(
     >>> osl.pairwise(clouds, rng=0).labels
     ['B', 'T']
     """
+    frame_of = _frames(adata, obsm, layer)
+    return {label: frame_of(rows) for label, rows in _positions(adata, groupby, groups).items()}
+
+
+def compare_with_control(
+    adata: Any,
+    groupby: str,
+    control: Hashable,
+    *,
+    obsm: str | None = None,
+    layer: str | None = None,
+    groups: Sequence[Hashable] | None = None,
+    donor: str | None = None,
+    p: float = 1,
+    n_permutations: int | None = None,
+    directions: Any = "auto",
+    n_directions: int | None = None,
+    rng: RNG = None,
+    memory: int | str | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Any:
+    """How far every group of cells is from a control, and whether further than chance puts it.
+
+    A :func:`orthoslice.two_sample_test` of each group against the control, with the same directions for all of
+    them, so that distances of groups compare. Only the cells of two groups are in dense memory at a time.
+
+    Parameters
+    ----------
+    adata, groupby, obsm, layer
+        As in :func:`group_clouds`. Distances are in the units of what is passed; components of an embedding
+        are in comparable units, genes as a rule are not.
+    control
+        The group that all others are compared with.
+    groups
+        Which others, in which order. All of them by default.
+    donor
+        A column of ``adata.obs`` that tells which cells are not independent: their donor, animal, plate or
+        well. Labels then change places within donors that have cells of both groups, or whole donors do: see
+        `groups` of :func:`orthoslice.two_sample_test`. None takes cells for independent, which makes p-values
+        too small where cells of one donor resemble each other.
+    p
+        The power of SW_p, at least 1.
+    n_permutations
+        How many for a group, at most; tests of groups whose p-value is above 10% end early. None: 20 for every
+        group that is compared, and 999 at least, so that one group that differs can have an adjusted p-value of
+        5% among all others that do not.
+    directions, n_directions, rng, memory, workers
+        As in :func:`orthoslice.two_sample_test`.
+    progress
+        Show a progress bar of groups on stderr.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row a group, in the order of `groups`:
+
+        - ``n_cells``: how many cells it has.
+        - ``distance``: SW_p from the control.
+        - ``chance``: the mean distance under permuted labels. Small groups are far from everything by chance,
+          so that groups of unlike sizes are to be ranked by what `distance` exceeds it by.
+        - ``pvalue``: of the permutation test, exact for a group of any size.
+        - ``adjusted_pvalue``: adjusted for the number of groups by Benjamini and Hochberg. Call all groups with
+          5% or less different, and at most 5% of those called so are expected not to be.
+        - ``least_pvalue``: the smallest p-value that the group could have. Of a few cells, or of a few donors
+          that change places as a whole, there are few labellings: where this is above 5%, the data cannot tell,
+          however far the group is.
+
+        ``frame.attrs`` has the control and the seed.
+
+    Notes
+    -----
+    The rule of Benjamini and Hochberg keeps its promise for p-values that are independent, or depend on each
+    other in a positive way. That groups which share a control do the latter is plausible, and not proven for
+    this statistic. Each `pvalue` by itself needs no such assumption.
+
+    References
+    ----------
+    Benjamini and Hochberg, Controlling the false discovery rate, JRSS B 57 (1995).
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, pandas as pd, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> guide = np.repeat(["control", "KLF1", "GATA1", "rare"], [60, 40, 40, 1])
+    >>> cells = rng.normal(size=(141, 5)) + (guide == "KLF1")[:, None]
+    >>> adata = anndata.AnnData(cells, obs=pd.DataFrame({"guide": guide}, index=[f"c{k}" for k in range(141)]))
+    >>> found = osl.adapters.compare_with_control(adata, "guide", "control", rng=0)
+    >>> found.index[found["adjusted_pvalue"] <= 0.05].tolist()
+    ['KLF1']
+    >>> float(found.loc["rare", "least_pvalue"].round(3))
+    0.016
+    """
+    import pandas as pd
+
+    frame_of = _frames(adata, obsm, layer)
+    positions = _positions(adata, groupby, None)
+    if control not in positions:
+        raise ValueError(f"`control` must be one of {listed(list(positions))}; got {control!r}.")
+    wanted = positions if groups is None else _positions(adata, groupby, groups)
+    others = {label: rows for label, rows in wanted.items() if label != control}
+    if not others:
+        raise ValueError(f"`groups` must name others than the control; got {control!r} only.")
+    if donor is not None:
+        _check_key("donor", donor, adata.obs.columns)
+    donors = None if donor is None else adata.obs[donor].to_numpy()
+    if n_permutations is None:
+        n_permutations = max(_FEWEST_PERMUTATIONS, _PER_GROUP * len(others) - 1)
+    _, seed = resolve_rng(rng, np.zeros(1))
+    own_rows = positions[control]
+    cells, told = frame_of(own_rows), []
+    with progress_bar("groups", len(others), progress) as advance:
+        for label, rows in others.items():
+            try:
+                found = two_sample_test(
+                    cells,
+                    frame_of(rows),
+                    p,
+                    columns=False,
+                    n_permutations=n_permutations,
+                    stop_early=True,
+                    directions=directions,
+                    n_directions=n_directions,
+                    groups=None if donors is None else (donors[own_rows], donors[rows]),
+                    rng=seed,
+                    memory=memory,
+                    workers=workers,
+                )
+            except ValueError as error:
+                raise ValueError(f"{control!r} (x) and {label!r} (y) of {groupby!r}: {error}") from error
+            told.append({"n_cells": len(rows)} | _told(found, n_permutations))
+            advance(1)
+    frame = pd.DataFrame(told, index=pd.Index(list(others), name=groupby, tupleize_cols=False))
+    frame.insert(4, "adjusted_pvalue", false_discovery_rates(frame["pvalue"].to_numpy()))
+    frame.attrs = {"control": control, "seed": seed}
+    return frame
+
+
+def _told(found: TwoSampleResult, n_permutations: int) -> dict[str, float]:
+    return {
+        "distance": found.statistic,
+        "chance": float(found.null_distribution.mean()),
+        "pvalue": found.pvalue,
+        "least_pvalue": max(1 / (n_permutations + 1), 1 / found.n_labellings),
+    }
+
+
+def false_discovery_rates(pvalues: HostArray) -> HostArray:
+    """P-values adjusted by Benjamini and Hochberg: the least rate at which each would be called a discovery.
+
+    Examples
+    --------
+    >>> false_discovery_rates(np.array([0.01, 0.5, 0.02])).tolist()
+    [0.03, 0.5, 0.03]
+    """
+    order = np.argsort(pvalues)[::-1]
+    rates = np.empty(len(pvalues))
+    rates[order] = np.minimum.accumulate(pvalues[order] * len(pvalues) / np.arange(len(pvalues), 0, -1))
+    return rates
+
+
+def _frames(adata: Any, obsm: str | None, layer: str | None) -> Callable[[HostArray], Any]:
+    """A function that makes a pandas frame of some rows."""
     import pandas as pd
 
     if not all(hasattr(adata, part) for part in ("obs", "obsm", "X", "layers")):
         raise TypeError(f"`adata` must be an AnnData object; got {type(adata).__name__}.")
     matrix, columns = _matrix(adata, obsm, layer)
-    positions = _positions(adata, groupby, groups)
-    clouds: dict[Hashable, Any] = {}
-    for label, rows in positions.items():
+
+    def frame_of(rows: HostArray) -> Any:
         part = matrix.iloc[rows] if isinstance(matrix, pd.DataFrame) else matrix[rows]
         dense = part.toarray() if hasattr(part, "toarray") else np.asarray(part)
-        clouds[label] = pd.DataFrame(dense, index=adata.obs_names[rows], columns=columns)
-    return clouds
+        return pd.DataFrame(dense, index=adata.obs_names[rows], columns=columns)
+
+    return frame_of
 
 
 def _matrix(adata: Any, obsm: str | None, layer: str | None) -> tuple[Any, list[Hashable]]:
