@@ -2,7 +2,8 @@
 The mean of handwritten digits
 ==============================
 
-An image can be read as a cloud: its pixels are points of the plane, and ink is their weight. The mean of
+**Claim: the barycenter of six images is nearer to them than their mean, pixel by pixel: SW_2^2 is less for each of six
+digits.** An image can be read as a cloud: its pixels are points of the plane, and ink is their weight. The mean of
 some images, pixel by pixel, is a blur in which all of them can be seen at once. The barycenter of the clouds
 moves ink instead of mixing it.
 """
@@ -53,12 +54,25 @@ def draw_points(axes, points):
     axes.set(xlim=(-0.5, SIDE - 0.5), ylim=(SIDE - 0.5, -0.5), aspect="equal")
 
 
+def mean_cost(points, weights, images):
+    clouds = map(weighted_cloud, images)
+    found = [osl.sliced_wasserstein(points, p, x_weights=weights, y_weights=w, rng=0).value for p, w in clouds]
+    return float(np.mean(found))
+
+
 for column, label in enumerate(labels):
     images = digits(label, 6)
     for row in (0, 1):
         panels[row, column].imshow(images[row], cmap="Greys")
     panels[2, column].imshow(images.mean(axis=0), cmap="Greys")
-    draw_points(panels[3, column], barycenter(images).points)
+    middle = barycenter(images).points
+    draw_points(panels[3, column], middle)
+    costs = {
+        "barycenter": mean_cost(middle, None, images),
+        "mean": mean_cost(*weighted_cloud(images.mean(axis=0)), images),
+    }
+    print(label, {name: round(cost, 2) for name, cost in costs.items()})
+    assert costs["barycenter"] < costs["mean"]
 
 # %%
 # From one digit to another
