@@ -2,9 +2,9 @@
 Shapes between shapes
 =====================
 
-**Claim: every barycenter takes at most 60 steps, without a step length to choose.** Three surfaces in space stand at the corners of a triangle. Everywhere else is their barycenter with the
-weights of that place: the cloud whose weighted mean of squared sliced Wasserstein distances to the three is
-least.
+**Claim: every barycenter takes at most 60 steps, without a step length to choose.** Three surfaces in space
+stand at the corners of a triangle. Everywhere else is their barycenter with the weights of that place: the
+cloud whose weighted mean of squared sliced Wasserstein distances to the three is least.
 
 Nothing has to be tuned: :func:`orthoslice.barycenter` knows the length of its steps.
 """

@@ -2,8 +2,8 @@
 SW below, PW above, W between
 =============================
 
-**Claim: SW <= certain lower bound <= W <= certain upper bound <= PW, at every size of the difference.** The bounds come from
-sorts and are certain, not statistical; W itself is exact.
+**Claim: SW <= certain lower bound <= W <= certain upper bound <= PW, at every size of the difference.** The
+bounds come from sorts and are certain, not statistical; W itself is exact.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 What PW does to points that follow it
 =====================================
 
-**Claim: points that descend along PW end in the middle of their target, those that descend along SW on it.** Why a loss should
-be sliced, in one picture: every direction pairs a point with another partner, and PW pulls it to their mean.
+**Claim: points that descend along PW end in the middle of their target, those that descend along SW on it.**
+Why a loss should be sliced, in one picture: every direction pairs a point with another partner, and PW pulls
+it to their mean.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Three points against three
 ==========================
 
-**Claim: orthogonal directions can make PW worse, by 55% here.** The paper that introduced PW conjectures that they never
-do. In the plane everything is exact: no simulation is involved.
+**Claim: orthogonal directions can make PW worse, by 55% here.** The paper that introduced PW conjectures that
+they never do. In the plane everything is exact: no simulation is involved.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ assert orthogonal > 1.5 * iid
 # %%
 # Why
 # ---
-# The score jumps where the order of two projections changes. Scores of orthogonal directions are correlated here:
-# where one is high, the one a quarter turn away tends to be high too.
+# The score jumps where the order of two projections changes. Scores of orthogonal directions are correlated
+# here: where one is high, the one a quarter turn away tends to be high too.
 
 angle = np.linspace(0, np.pi, 721)
 theta = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -39,7 +39,7 @@ axes[0].scatter(*y.T, color="#D55E00", marker="s", label="y")
 axes[0].set(aspect="equal", title="The counterexample")
 axes[0].legend()
 axes[1].plot(np.degrees(angle), scores, color="#0072B2", label="score of v")
-axes[1].plot(np.degrees(angle[:-1]), turned, color="#D55E00", linestyle="--", label="of v turned by 90 degrees")
+axes[1].plot(np.degrees(angle[:-1]), turned, color="#D55E00", linestyle="--", label="of v, a quarter turn on")
 axes[1].set(
     xlabel="angle of v (degrees)", ylabel="cost", title=f"error {orthogonal / iid:.2f} times that of iid"
 )

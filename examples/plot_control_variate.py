@@ -2,8 +2,9 @@
 What means and covariances already know
 =======================================
 
-**Claim: the Gaussian control variate takes more than 95% of the squared error of SW_1 of two classes of digits, beyond what
-orthogonal directions take.** Much of a score is known from the means and covariances of the clouds; that part comes off.
+**Claim: the Gaussian control variate takes more than 95% of the squared error of SW_1 of two classes of
+digits, beyond what orthogonal directions take.** Much of a score is known from the means and covariances of
+the clouds; that part comes off.
 """
 
 import matplotlib.pyplot as plt
@@ -33,7 +34,7 @@ assert squares["orthogonal, control variate"] < squares["orthogonal"] / 20
 # %%
 
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
-for height, (name, error) in enumerate(errors.items()):
+for height, error in enumerate(errors.values()):
     ax.scatter(error, np.full(error.size, height) + np.linspace(-0.2, 0.2, error.size), s=10, color="#0072B2")
 ax.set_yticks(range(3), list(errors))
 ax.axvline(0, color="black", linewidth=1)

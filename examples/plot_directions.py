@@ -2,8 +2,9 @@
 Which directions err least?
 ===========================
 
-**Claim: in space, directions that repel each other have less than a thousandth of the squared error of as many
-independent ones, orthogonal blocks about a quarter.** Two rings that are linked, and 18 to 144 directions.
+**Claim: in space, directions that repel each other have less than a thousandth of the squared error of as
+many independent ones, orthogonal blocks about a quarter.** Two rings that are linked, and 18 to 144
+directions.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +26,8 @@ truth = osl.sliced_wasserstein(x, y, directions="optimized", n_directions=8192, 
 # %%
 # Errors, measured
 # ----------------
-# The squared error of 60 estimates each. Sets that are turned at random as a whole are independent of each other.
+# The squared error of 60 estimates each. Sets that are turned at random as a whole are independent of each
+# other.
 
 samplers = {
     "independent": osl.directions.IID(),

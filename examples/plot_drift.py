@@ -2,8 +2,8 @@
 Batches against a reference
 ===========================
 
-**Claim: of 200 batches without a change about 5% raise an alarm, as asked for; after a shift of 0.3 standard deviations in
-every column nearly all do.** The threshold comes from random batches of the reference itself.
+**Claim: of 200 batches without a change about 5% raise an alarm, as asked for; after a shift of 0.3 standard
+deviations in every column nearly all do.** The threshold comes from random batches of the reference itself.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Intervals hold what they say
 ============================
 
-**Claim: of 400 intervals at 95%, 93 to 97% hold the truth.** In the plane the truth is known exactly, so it can be
-counted. Directions are coupled, within blocks and sets, and the intervals come from the blocks, which are not.
+**Claim: of 400 intervals at 95%, 93 to 97% hold the truth.** In the plane the truth is known exactly, so it
+can be counted. Directions are coupled, within blocks and sets, and the intervals come from the blocks, which
+are not.
 """
 
 import matplotlib.pyplot as plt

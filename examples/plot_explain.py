@@ -2,8 +2,8 @@
 Where is the difference?
 ========================
 
-**Claim: a correlation that no column shows is found, and named.** Six columns; one is shifted, and two others go together
-in the second table. Tests of each column see the shift alone.
+**Claim: a correlation that no column shows is found, and named.** Six columns; one is shifted, and two others
+go together in the second table. Tests of each column see the shift alone.
 """
 
 import matplotlib.pyplot as plt

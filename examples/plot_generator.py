@@ -2,10 +2,10 @@
 Training a generator
 ====================
 
-**Claim: in 300 steps a small network comes within twice the distance of data from other data.** It learns to turn
-noise into points in the shape of a heart. Its loss is the sliced Wasserstein distance of a batch of what it makes
-to a batch of data. There is no second network to train against, and no part of the data is forgotten, since the
-loss compares whole clouds.
+**Claim: in 300 steps a small network comes within twice the distance of data from other data.** It learns to
+turn noise into points in the shape of a heart. Its loss is the sliced Wasserstein distance of a batch of what
+it makes to a batch of data. There is no second network to train against, and no part of the data is
+forgotten, since the loss compares whole clouds.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 All pairs of ten clouds
 =======================
 
-**Claim: the ten digits, as clouds of images, are projected and sorted once each, and zeros and ones turn out more
-than half again as far apart as threes and nines, the pair nearest to each other.** Every cloud serves nine pairs.
+**Claim: the ten digits, as clouds of images, are projected and sorted once each, and zeros and ones turn out
+more than half again as far apart as threes and nines, the pair nearest to each other.** Every cloud serves
+nine pairs.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Partners for points
 ===================
 
-**Claim: `osl.match` comes within 2% of the least cost, where the best single direction costs twice as much.** Two
-clouds of 2,000 points in the plane; the least is exact.
+**Claim: `osl.match` comes within 2% of the least cost, where the best single direction costs twice as much.**
+Two clouds of 2,000 points in the plane; the least is exact.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Two halves of one file
 ======================
 
-**Claim: two halves of the same images are 0.69 apart, with an interval far from 0, and p is 0.9.** An interval over
-directions says how exactly the distance of *these points* is known. What chance alone gives is another question, which
-permuting the labels answers.
+**Claim: two halves of the same images are 0.69 apart, with an interval far from 0, and p is 0.9.** An
+interval over directions says how exactly the distance of *these points* is known. What chance alone gives is
+another question, which permuting the labels answers.
 """
 
 import matplotlib.pyplot as plt
