@@ -29,5 +29,5 @@ assert tests["threes against eights"].pvalue == 0.001
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for ax, (name, test) in zip(axes, tests.items(), strict=True):
     osl.plot.null(test, unit="shades of grey", ax=ax)
-    ax.set_title(f"{name}: p = {test.pvalue:.3g}", fontsize=10)
+    ax.set_xlabel(f"SW$_2$ of {name} (shades of grey)")
 plt.show()
