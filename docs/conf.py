@@ -38,7 +38,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "SECURITY.md",
 ]
-exclude_patterns = [".venv*", ".git", "build", "site", "src", "tests", "examples/GALLERY_HEADER.rst"]
+exclude_patterns = [".venv*", ".git", "build", "site", "src", "tests"]
 
 # Single backticks of docstrings.
 default_role = "code"
@@ -67,6 +67,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,
     "within_subsection_order": "FileNameSortKey",
     "parallel": 2,
 }
@@ -74,7 +75,6 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = "orthoslice"
 html_favicon = "assets/favicon.svg"
-html_logo = "assets/favicon.svg"
 html_static_path = ["assets"]
 html_css_files = ["extra.css"]
 # Opening the folder leads to the first page.
@@ -84,8 +84,9 @@ html_copy_source = False
 pygments_style = "friendly"
 
 
-def name_pages(app: Any, docname: str, source: list[str]) -> None:
-    """Put the pages of docs/ that no list names at the end of the how-to pages."""
+def edit_page(app: Any, docname: str, source: list[str]) -> None:
+    """Put pages that no list names at the end of the how-to pages; end code blocks at their last line."""
+    source[0] = source[0].replace("\n\n```\n", "\n```\n")
     if docname == HOW_TO:
         pages = sorted((ROOT / "docs").glob("*.md"))
         text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
@@ -98,5 +99,5 @@ def name_pages(app: Any, docname: str, source: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", name_pages)
+    app.connect("source-read", edit_page)
     app.connect("env-get-outdated", lambda *_: [HOW_TO])

@@ -2,9 +2,10 @@
 The mean of handwritten digits
 ==============================
 
-An image can be read as a cloud: its pixels are points of the plane, and ink is their weight. The mean of
-some images, pixel by pixel, is a blur in which all of them can be seen at once. The barycenter of the clouds
-moves ink instead of mixing it.
+**Claim: the barycenter of six images is nearer to them, by the mean of SW_2^2, than the best of the six.** An
+image can be read as a cloud: its pixels are points of the plane, and ink is their weight. The mean of some
+images, pixel by pixel, is a blur in which all of them can be seen at once. The barycenter of the clouds moves
+ink instead of mixing it.
 """
 
 import matplotlib.pyplot as plt
@@ -45,20 +46,21 @@ def barycenter(images, weights=None):
 # Six images of a digit, of which two are shown, their mean and their barycenter.
 
 labels = [0, 2, 3, 4, 5, 6]
-figure, panels = plt.subplots(5, len(labels), figsize=(8.4, 7.4))
+samples = [digits(label, 6) for label in labels]
+middles = [barycenter(images).points for images in samples]
 
 
-def draw_points(axes, points):
-    axes.scatter(*points.T, s=6, color="black", alpha=0.6, lw=0)
-    axes.set(xlim=(-0.5, SIDE - 0.5), ylim=(SIDE - 0.5, -0.5), aspect="equal")
+def mean_cost(cloud, images):
+    """The mean of SW_2^2 from a weighted cloud to images."""
+    (points, ink), others = cloud, map(weighted_cloud, images)
+    options = {"x_weights": ink, "n_directions": 64, "rng": 0}
+    return np.mean([osl.sliced_wasserstein(points, other, y_weights=w, **options).value for other, w in others])
 
 
-for column, label in enumerate(labels):
-    images = digits(label, 6)
-    for row in (0, 1):
-        panels[row, column].imshow(images[row], cmap="Greys")
-    panels[2, column].imshow(images.mean(axis=0), cmap="Greys")
-    draw_points(panels[3, column], barycenter(images).points)
+for label, images, middle in zip(labels, samples, middles, strict=True):
+    costs = mean_cost((middle, None), images), min(mean_cost(weighted_cloud(image), images) for image in images)
+    print(f"{label}: {costs[0]:.3f} from the barycenter, {costs[1]:.3f} from the best image")
+    assert costs[0] < costs[1]
 
 # %%
 # From one digit to another
@@ -66,8 +68,19 @@ for column, label in enumerate(labels):
 # Barycenters of a three and a zero, with weights from (1, 0) to (0, 1).
 
 pair = np.stack([digits(3, 1)[0], digits(0, 1)[0]])
-for axes, share in zip(panels[4], np.linspace(0, 1, len(labels)), strict=True):
-    draw_points(axes, barycenter(pair, [1 - share, share]).points)
+between = [barycenter(pair, [1 - share, share]).points for share in np.linspace(0, 1, len(labels))]
+
+# %%
+# The pictures
+# ------------
+
+figure, panels = plt.subplots(5, len(labels), figsize=(8.4, 7.4))
+for column, images in enumerate(samples):
+    for row, image in enumerate((images[0], images[1], images.mean(axis=0))):
+        panels[row, column].imshow(image, cmap="Greys")
+    for row, points in ((3, middles[column]), (4, between[column])):
+        panels[row, column].scatter(*points.T, s=6, color="black", alpha=0.6, lw=0)
+        panels[row, column].set(xlim=(-0.5, SIDE - 0.5), ylim=(SIDE - 0.5, -0.5), aspect="equal")
 for axes in panels.flat:
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("lightgrey")

@@ -2,9 +2,9 @@
 Shapes between shapes
 =====================
 
-Three surfaces in space stand at the corners of a triangle. Everywhere else is their barycenter with the
-weights of that place: the cloud whose weighted mean of squared sliced Wasserstein distances to the three is
-least.
+**Claim: every barycenter takes at most 60 steps, without a step length to choose.** Three surfaces in space
+stand at the corners of a triangle. Everywhere else is their barycenter with the weights of that place: the
+cloud whose weighted mean of squared sliced Wasserstein distances to the three is least.
 
 Nothing has to be tuned: :func:`orthoslice.barycenter` knows the length of its steps.
 """
@@ -56,6 +56,8 @@ weights = [(steps - row, row - column, column) for row in range(steps + 1) for c
 found = [osl.barycenter(shapes, np.array(w) / steps, rng=0) for w in weights]
 for w, barycenter in zip(weights, found, strict=True):
     print(w, "of 3:", barycenter.n_steps, "steps, mean SW_2^2", round(barycenter.value, 4))
+    assert barycenter.converged
+    assert barycenter.n_steps <= 60
 
 # %%
 # What is far away is paler.

@@ -2,7 +2,8 @@
 Color transfer
 ==============
 
-A photograph is a cloud of colors, one point a pixel. Moving that cloud onto the colors of another photograph
+**Claim: 150 steps take the colors of a photograph to within 1% of their distance from those of another.** A
+photograph is a cloud of colors, one point a pixel. Moving that cloud onto the colors of another photograph
 repaints the first one in the colors of the second, and keeps what is where.
 
 Both photographs come with scikit-image. :func:`orthoslice.flow` needs no settings.
@@ -38,6 +39,8 @@ cold = osl.flow(colors["coffee"], colors["rocket"], rng=0)
 for name, found in (("rocket in the colors of coffee", warm), ("coffee in the colors of rocket", cold)):
     start, end = np.sqrt(found.history[0]), np.sqrt(found.value)
     print(f"{name}: {found.n_steps} steps, SW_2 from {start:.3f} to {end:.4f}")
+    assert found.n_steps <= 150
+    assert end < 0.01 * start
 
 # %%
 # The photographs, and below each where its colors lie between blue and red, dark and light.

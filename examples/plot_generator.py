@@ -2,9 +2,10 @@
 Training a generator
 ====================
 
-A small network learns to turn noise into data: points in the shape of a heart. Its loss is the sliced
-Wasserstein distance of a batch of what it makes to a batch of data. There is no second network to train
-against, and no part of the data is forgotten, since the loss compares whole clouds.
+**Claim: in 300 steps a small network comes within twice the distance of data from other data.** It learns to
+turn noise into points in the shape of a heart. Its loss is the sliced Wasserstein distance of a batch of what
+it makes to a batch of data. There is no second network to train against, and no part of the data is
+forgotten, since the loss compares whole clouds.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +35,7 @@ for _ in range(2):
 generator = torch.nn.Sequential(*layers, torch.nn.Linear(width, 2))
 loss = osl.nn.SlicedWassersteinLoss(n_directions=32, seed=0)
 optimizer = torch.optim.Adam(generator.parameters(), lr=3e-3)
-schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=700)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=300)
 
 # %%
 # Training
@@ -42,11 +43,11 @@ schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=700)
 
 noise = torch.randn(1000, 2)
 history, pictures = [], {}
-for step in range(701):
-    if step in (0, 20, 100, 700):
+for step in range(301):
+    if step in (0, 20, 100, 300):
         with torch.no_grad():
             pictures[step] = generator(noise)
-    value = loss(generator(torch.randn(1000, 2)), heart(1000))
+    value = loss(generator(torch.randn(500, 2)), heart(500))
     optimizer.zero_grad()
     value.backward()
     optimizer.step()
@@ -58,8 +59,9 @@ for step in range(701):
 # other data.
 
 data = heart(1000)
-print("W_2 of generator and data:", round(float(osl.wasserstein(pictures[700], data).distance), 3))
-print("W_2 of data and data:     ", round(float(osl.wasserstein(heart(1000), data).distance), 3))
+made, other = (float(osl.wasserstein(points, data).distance) for points in (pictures[300], heart(1000)))
+print(f"W_2 of generator and data {made:.3f}, of data and data {other:.3f}")
+assert made < 2 * other
 
 figure, panels = plt.subplots(1, 5, figsize=(14, 3), width_ratios=(1, 1, 1, 1, 1.15))
 for axes, (step, points) in zip(panels, pictures.items(), strict=False):

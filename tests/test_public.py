@@ -203,6 +203,8 @@ def test_version_is_written_once():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", osl.__version__)
     holders = [f for f in SOURCE.rglob("*.py") if re.search(r"^__version__\b", f.read_text(), re.MULTILINE)]
     assert [f.relative_to(SOURCE) for f in holders] == [Path("__init__.py")]
+    cited = re.findall(r"^version: (.+)$", (PROJECT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited == [osl.__version__]
     installed = [d.version for d in importlib.metadata.distributions(name="orthoslice")]
     assert set(installed) <= {osl.__version__}
 

@@ -745,12 +745,15 @@ def test_commands_of_the_docs_run(run, tmp_path, monkeypatch):
         write(tmp_path / f"{name}.csv", table(100))
     write(tmp_path / "all.csv", table(300) | {"site": list("abc") * 100})
     pytest.importorskip("pyarrow.parquet").write_table(pa.table(table(800)), "ref.parquet")
-    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    pages = [*DOCS.glob("*.md"), DOCS.parent / "README.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     lines = [line for block in re.findall("```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("orthoslice ")]
-    assert len(commands) >= 7
-    for words in commands:
-        if words != ["warmup"]:
+    parts = [shlex.split(line.partition(" > ")[0], comments=True) for line in lines]
+    commands = dict.fromkeys(tuple(words[1:]) for words in parts if words[:1] == ["orthoslice"])
+    assert len(commands) >= 10
+    # Files of `fit` come before those who read them.
+    for words in sorted(commands, key=lambda words: words[0] != "fit"):
+        if words != ("warmup",):
             result = run(*words)
             assert result.exit_code in (0, 1), (words, result.stderr)
 

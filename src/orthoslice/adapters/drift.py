@@ -37,6 +37,15 @@ class Drift:
         SW_p of the batch and the reference, and what it may be.
     pvalue
         How often batches of the reference itself are as far from the rest of it, or further.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> rng = np.random.default_rng(0)
+    >>> detector = osl.adapters.DriftDetector(50, rng=0).fit(rng.normal(size=(1000, 2)))
+    >>> found = detector.predict(rng.normal(size=(50, 2)) + 1)
+    >>> found.is_drift, found.statistic > found.threshold, found.pvalue
+    (True, True, 0.001)
     """
 
     is_drift: bool

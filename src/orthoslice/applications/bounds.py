@@ -40,7 +40,15 @@ _MOST_REPRICED = 32
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """`lower <= W_p <= upper`, both certain, and the coupling whose cost is the upper one."""
+    """`lower <= W_p <= upper`, both certain, and the coupling whose cost is the upper one.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> found = osl.wasserstein_bounds([[0.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]], rng=0)
+    >>> found.lower <= 1 <= found.upper, found.coupling.iy.tolist()
+    (True, [0, 1])
+    """
 
     lower: float
     upper: float

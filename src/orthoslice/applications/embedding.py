@@ -46,6 +46,14 @@ class Embedding:
         Where the cells of levels begin and end, `(n + 1,)`, from 0 to 1.
     directions, n_directions, seed
         With ``rng=result.seed`` and the same options, other clouds get vectors that go with these.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> found = osl.embed({"x": x, "moved": x + 1}, rng=0)
+    >>> found.labels, round(float(np.linalg.norm(found.vectors[0] - found.vectors[1])), 6)
+    (['x', 'moved'], 1.0)
     """
 
     p: float

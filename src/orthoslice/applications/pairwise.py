@@ -68,6 +68,14 @@ class Pairwise:
         How many directions were used, in how many independent blocks.
     directions, seed
         ``directions=result.directions, n_directions=result.n_directions, rng=result.seed`` repeats it.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x = np.random.default_rng(0).normal(size=(50, 2))
+    >>> found = osl.pairwise({"a": x, "b": x + [3, 0], "c": x + [0, 4]}, rng=0)
+    >>> found.labels, found.distance.round(2)[0].tolist(), found.to_frame().shape
+    (['a', 'b', 'c'], [0.0, 2.12, 2.83], (3, 3))
     """
 
     name: str

@@ -222,7 +222,18 @@ def powered_norm(difference: Array, p: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """A coupling of two clouds: pair k moves `mass[k]` from `x[ix[k]]` to `y[iy[k]]`."""
+    """A coupling of two clouds: pair k moves `mass[k]` from `x[ix[k]]` to `y[iy[k]]`.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> coupling = osl.induced_coupling([[0.0], [2.0]], [[3.0], [1.0]], [1.0])
+    >>> coupling.ix.tolist(), coupling.iy.tolist(), coupling.mass.tolist(), float(coupling.cost(1))
+    ([0, 1], [1, 0], [0.5, 0.5], 1.0)
+    >>> coupling.to_dense()
+    array([[0. , 0.5],
+           [0.5, 0. ]])
+    """
 
     x: Array
     y: Array

@@ -30,7 +30,15 @@ Method: TypeAlias = Literal["sliced", "projected"]
 
 
 class Choice(NamedTuple):
-    """What :class:`Auto` chooses to run, and why."""
+    """What :class:`Auto` chooses to run, and why.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> choice = osl.directions.Auto().choose(dim=2)
+    >>> choice.sampler, choice.n_directions, choice.control
+    (Equispaced(), 128, None)
+    """
 
     sampler: Sampler
     n_directions: int

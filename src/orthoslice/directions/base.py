@@ -34,6 +34,14 @@ class Directions(abc.ABC):
     """Rows `theta (slices, dim)`, perhaps never formed.
 
     A row may be shorter than 1: then it is the part in the user's space of a unit row of `ambient_dim`.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> key = osl.directions.Key.from_seed(0, np.zeros(1))
+    >>> block = osl.directions.Orthogonal().draw(key, 3, 3, np.float64)
+    >>> isinstance(block, osl.directions.Directions), block.project(np.eye(3), slice(0, 2)).shape
+    (True, (2, 3))
     """
 
     dim: int
@@ -49,7 +57,15 @@ class Directions(abc.ABC):
 
 
 class DenseDirections(Directions):
-    """Directions held as a matrix `theta (slices, dim)`."""
+    """Directions held as a matrix `theta (slices, dim)`.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> axes = osl.directions.DenseDirections(np.eye(2))
+    >>> axes.project(np.array([[3.0, 4.0]]), slice(None)).tolist()
+    [[3.0], [4.0]]
+    """
 
     def __init__(self, theta: Array) -> None:
         self.theta = theta
@@ -138,7 +154,15 @@ def take_rows(array: Array, rows: Rows) -> Array:
 
 
 class Sample(NamedTuple):
-    """Directions as plain arrays, to look at or to use elsewhere."""
+    """Directions as plain arrays, to look at or to use elsewhere.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> sample = osl.directions.Orthogonal().sample(4, 2, rng=0)
+    >>> sample.theta.shape, sample.block.tolist(), sample.weight.tolist()
+    ((4, 2), [0, 0, 1, 1], [1.0, 1.0, 1.0, 1.0])
+    """
 
     theta: Array
     """Unit rows, `(n_directions, dim)`."""
@@ -155,6 +179,24 @@ class Sampler(abc.ABC):
     Directions come in blocks. Blocks are independent of each other, rows of one block need not be; error
     bars rest on that. Any block can be drawn anywhere, in any order, from a key and its index. At the first use
     of a sampler that is not of this package, some blocks are drawn and checked.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np, orthoslice as osl
+    >>> @dataclass(frozen=True, kw_only=True, repr=False)
+    ... class Independent(osl.directions.Sampler):
+    ...     name = "independent"
+    ...     def block_rows(self, n_directions, dim):
+    ...         return 1
+    ...     def with_default_size(self, dim):
+    ...         return self, 64
+    ...     def draw(self, key, rows, dim, dtype):
+    ...         theta = osl.directions.normals(key, rows, dim, dtype).reshape(-1, dim)
+    ...         return osl.directions.DenseDirections(theta / np.linalg.norm(theta, axis=-1, keepdims=True))
+    >>> x = np.random.default_rng(0).normal(size=(30, 3))
+    >>> osl.sliced_wasserstein(x, x + 1, directions=Independent(), rng=0).n_blocks
+    64
     """
 
     name: ClassVar[str]

@@ -17,7 +17,14 @@ _MOST_KEPT = 1 << 12
 
 
 class Run(NamedTuple):
-    """Consecutive blocks of one size."""
+    """Consecutive blocks of one size.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> osl.directions.Orthogonal().runs(10, dim=4)
+    (Run(n_blocks=2, rows=4), Run(n_blocks=1, rows=2))
+    """
 
     n_blocks: int
     rows: int

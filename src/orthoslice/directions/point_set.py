@@ -24,6 +24,15 @@ class Replicated(Sampler):
     block_size
         Rows of a set, if their number is to be the same however many directions there are: then there are as
         many sets as it takes, and `replicates` says nothing. Runs that stop at a tolerance go on that way.
+
+    Examples
+    --------
+    :class:`PointSet` and :class:`Sobol` are made of it:
+
+    >>> import orthoslice as osl
+    >>> sobol = osl.directions.Sobol(replicates=3)
+    >>> isinstance(sobol, osl.directions.Replicated), sobol.runs(8, dim=5)
+    (True, (Run(n_blocks=2, rows=3), Run(n_blocks=1, rows=2)))
     """
 
     replicates: int = 4

@@ -37,7 +37,14 @@ _MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, (1 << 10, 1 << 11), 1 << 16
 
 
 class KnownMean(NamedTuple):
-    """The mean of a control over all directions, `(...)`, and the variance of that number; 0 if it is exact."""
+    """The mean of a control over all directions, `(...)`, and the variance of that number; 0 if it is exact.
+
+    Examples
+    --------
+    >>> from orthoslice.control import KnownMean
+    >>> KnownMean(0.25)
+    KnownMean(value=0.25, variance=0.0)
+    """
 
     value: Array
     variance: Array | float = 0.0
@@ -49,6 +56,27 @@ class Control(abc.ABC):
     Scores f are replaced by f - beta (g - E g) for the control g, which has the same mean and, with the right
     factor beta, less variance. The factor of a unit of directions is fitted on all the others: a factor fitted
     on the scores that it corrects would bias them. Values only: controls have no gradient.
+
+    Examples
+    --------
+    Clouds that are a shift apart: the squared shift along a direction, and its mean over the sphere.
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np, orthoslice as osl
+    >>> from orthoslice.control import Control, KnownMean
+    >>> @dataclass(frozen=True)
+    ... class MeanShift(Control):
+    ...     def evaluate(self, x, y, p, directions, rows):
+    ...         gap = x.points.mean(-2) - y.points.mean(-2)
+    ...         return directions.project(gap[None, :], rows)[:, 0] ** 2
+    ...     def mean(self, x, y, p):
+    ...         gap = x.points.mean(-2) - y.points.mean(-2)
+    ...         return KnownMean((gap * gap).sum() / x.dim)
+    >>> x, y = np.random.default_rng(0).normal(size=(2, 40, 3)) + [[[0, 0, 0]], [[3, 3, 3]]]
+    >>> options = {"directions": "iid", "n_directions": 64, "rng": 0}
+    >>> plain, less = (osl.sliced_wasserstein(x, y, control=c, **options) for c in (None, MeanShift()))
+    >>> bool(less.stderr < plain.stderr / 4)
+    True
     """
 
     @abc.abstractmethod

@@ -71,7 +71,18 @@ _MANY_POINTS = 10**6
 
 
 class UntrustedWarning(UserWarning):
-    """An interval was read that cannot be trusted; the message says why and what to ask for."""
+    """An interval was read that cannot be trusted; the message says why and what to ask for.
+
+    Examples
+    --------
+    >>> import warnings, numpy as np, orthoslice as osl
+    >>> x = np.random.default_rng(0).normal(size=(10, 2))
+    >>> est = osl.projected_wasserstein(x, x + 1e-4 * x[::-1], rng=0)
+    >>> with warnings.catch_warnings(record=True, action="always") as told:
+    ...     _ = est.interval()
+    >>> est.trusted, [warning.category.__name__ for warning in told]
+    (False, ['UntrustedWarning'])
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,6 +120,15 @@ class Estimate:
     An estimate refers to its clouds and copies nothing of them but a few rows, which show whether they were
     written to since. A pickled one, or a copy, has scores and intervals and says whether they can be trusted,
     but holds no clouds: read :attr:`data_stderr` before, and it keeps that too.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> est = osl.sliced_wasserstein(x, 2 * x + 1, rng=0)
+    >>> low, high = est.distance_interval(0.99)
+    >>> bool(low < est.distance < high), bool(np.isclose(est.distance**2, est.value)), est.trusted
+    (True, True, True)
     """
 
     name: str

@@ -23,10 +23,10 @@ def estimator_mse_plane(
     x_weights: Any = None,
     y_weights: Any = None,
 ) -> float:
-    r"""Exact mean squared error of an estimator of :math:`SW_p^p` or :math:`PW_p^p` in the plane.
+    """Exact mean squared error of an estimator of SW_p^p or PW_p^p in the plane.
 
     The estimator is the mean score of `n_directions` directions and is unbiased, so that its error is
-    its variance. Independent directions: :math:`\mathrm{Var} f / N`. Orthogonal ones come in
+    its variance. Independent directions: Var f / N. Orthogonal ones come in
     independent pairs (Haar on O(2)), whose two scores f(phi) and f(phi + pi/2) have a covariance; an
     odd number leaves one direction alone in the last block. Both integrals are closed forms on the
     pieces of :func:`angular_score`: the paper's figure 1 is computed with this, not simulated.

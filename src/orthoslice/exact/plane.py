@@ -21,12 +21,12 @@ def sliced_plane(
     x_weights: Any = None,
     y_weights: Any = None,
 ) -> float:
-    r"""Exact :math:`SW_p^p` of two clouds in the plane, for p in {1, 2}.
+    """Exact SW_p^p of two clouds in the plane, for p in {1, 2}.
 
     The mean over all directions v(phi) = (cos phi, sin phi) of the p-th power of the Wasserstein
     distance between the projected clouds (equation 6 of the paper). As the direction turns, the
     monotone coupling changes at finitely many critical angles; between them the integrand is a sum of
-    :math:`|\langle v, x_i - y_j \rangle|^p`, which integrates in closed form. Prefer it to
+    ``|<v, x_i - y_j>|^p``, which integrates in closed form. Prefer it to
     ``osl.sliced_wasserstein`` as the truth that an estimate is compared with.
 
     Parameters
@@ -75,11 +75,11 @@ def projected_plane(
     x_weights: Any = None,
     y_weights: Any = None,
 ) -> float:
-    r"""Exact :math:`PW_p^p` of two clouds in the plane, for p in {1, 2}.
+    """Exact PW_p^p of two clouds in the plane, for p in {1, 2}.
 
     The mean over all directions of what the coupling found on the line costs in the plane: every pair
-    counts with :math:`\|x_i - y_j\|^p`, its mass, and the share of all angles at which it is matched.
-    Never less than :math:`W_p^p`. Ties happen at isolated angles and do not count; duplicated points
+    counts with ``|x_i - y_j|^p``, its mass, and the share of all angles at which it is matched.
+    Never less than W_p^p. Ties happen at isolated angles and do not count; duplicated points
     are interchangeable.
 
     Parameters

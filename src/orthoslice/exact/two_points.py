@@ -60,7 +60,7 @@ HALF = Fraction(1, 2)
 
 
 def sliced_two_points(x: Any, y: Any, p: float) -> float:
-    r"""Exact :math:`SW_p^p` of two points against two points, in any dimension, for p in {1, 2}.
+    """Exact SW_p^p of two points against two points, in any dimension, for p in {1, 2}.
 
     Write a = x_1 - x_2, b = y_1 - y_2, and delta for the difference of the means. On a direction v with
     projections s, alpha, beta of delta, a, b the sorted points differ by s + q and s - q, where
@@ -85,8 +85,8 @@ def sliced_two_points(x: Any, y: Any, p: float) -> float:
     max(abs(s), abs(q)) = h(v) - (abs(alpha) + abs(beta)) / 2 with h the support function of the convex
     hull of {+-delta +- a/2 +- b/2, +-a, +-b}, so that the answer is a mean width less that of two
     segments. Rather than build the hull, we use that a continuous, piecewise linear and 1-homogeneous f
-    on R^3 has the mean :math:`\frac{1}{8\pi} \sum_g \oint_g J_g` over the sphere, J_g the jump of its
-    gradient across the great circle perpendicular to g (Crofton's and Minkowski's edge sum, with concave
+    on R^3 has the mean 1 / (8 pi) times the sum over g of the integral of J_g over the sphere, J_g the jump
+    of its gradient across the great circle perpendicular to g (Crofton's and Minkowski's edge sum, with concave
     edges counted negatively). Here f bends up by abs(g) where s = +-q, on four circles with g = delta +-
     (a - b)/2 while alpha beta > 0 and g = delta +- (a + b)/2 while alpha beta < 0; and it bends down
     by abs(a) where alpha = 0 and abs(beta)/2 > abs(s), and likewise for b. Each of these arcs is an angle

@@ -83,6 +83,14 @@ class Comparison:
         What a length of 1 means, in words.
     seed
         ``rng=found.seed`` repeats it.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x, y = np.random.default_rng(0).normal(size=(2, 100, 2)) + [[[0, 0]], [[1, 0]]]
+    >>> found = osl.compare(x, y, features=["age", "income"], n_permutations=99, rng=0)
+    >>> found.test.pvalue, found.explanation.features[0].name
+    (0.01, 'age')
     """
 
     names: tuple[str, str]

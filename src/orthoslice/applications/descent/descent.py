@@ -69,6 +69,14 @@ class Descent:
         Steps made.
     directions, n_directions, seed
         ``directions=result.directions, n_directions=result.n_directions, rng=result.seed`` repeats it.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x = np.random.default_rng(0).normal(size=(50, 2))
+    >>> found = osl.flow(x, x + 3, rng=0)
+    >>> found.converged, bool(np.allclose(found.points, x + 3, atol=0.01))
+    (True, True)
     """
 
     name: str

@@ -75,6 +75,14 @@ class Explanation:
         The median of how far points of x move.
     n_directions, seed
         ``n_directions=result.n_directions, rng=result.seed`` repeats it.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x, y = np.random.default_rng(0).normal(size=(2, 200, 2)) + [[[0, 0]], [[1, 0]]]
+    >>> found = osl.explain(x, y, names=["age", "income"], rng=0)
+    >>> found.features[0].name, found.directions[0].theta.shape, len(found.points)
+    ('age', (2,), 10)
     """
 
     p: float

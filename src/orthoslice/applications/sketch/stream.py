@@ -67,6 +67,17 @@ class Summarised:
         The middle of both, and its standard error over the choice of directions.
     distance, distance_lower, distance_upper
         Their p-th roots. Where p-th powers leave the range of float64, these do not.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> here, there = osl.Stream(2, n_directions=8), osl.Stream(2, n_directions=8)
+    >>> x = np.random.default_rng(0).normal(size=(100, 2))
+    >>> here.update(x)
+    >>> there.update(x + 1)
+    >>> found = here.compare(there)
+    >>> found.lower <= found.value <= found.upper, round(found.distance, 6)
+    (True, 1.0)
     """
 
     p: float

@@ -96,6 +96,7 @@ def test_against_law(
         parts=verdict.parts,
         column_statistics=None,
         column_pvalues=None,
+        pair=None,
         stopped_early=False,
         _n_reached=verdict.n_reached,
         _compared=f"{n} points and {law!r}",

@@ -56,6 +56,15 @@ class TwoSampleResult:
         samples has a p-value below its inverse.
     directions, seed
         ``directions=result.directions, n_directions=result.n_directions, rng=result.seed`` repeats the test.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x, y = np.random.default_rng(0).normal(size=(2, 60, 3))
+    >>> found = osl.two_sample_test(x, y, n_permutations=199, rng=0)
+    >>> reached = np.sum(found.null_distribution >= found.statistic)
+    >>> bool(found.pvalue == (reached + 1) / 200), found.null_distribution.shape
+    (True, (199,))
     """
 
     method: str

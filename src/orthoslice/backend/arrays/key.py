@@ -34,6 +34,13 @@ class Key(NamedTuple):
     """Keys of the generator: two 32-bit words each, held as int32 arrays of shape `(keys,)`.
 
     Signed words are used because every library has them and all of them wrap on overflow.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> key = osl.directions.Key.from_seed(7, np.zeros(1))
+    >>> key.high.dtype, key.fold(np.arange(3, dtype=np.int32), 0).low.shape
+    (dtype('int32'), (3,))
     """
 
     high: Array
