@@ -9,10 +9,8 @@ travel far is settled where that is cheap.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +28,9 @@ from orthoslice.backend.kernels.numba.auction import (
     row_minima,
 )
 from orthoslice.backend.kernels.numba.matching import group_start, halve_places
-from orthoslice.backend.stopping import stop_asked
 from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
+from orthoslice.exact.simplex import Limits, Placed
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -59,14 +57,6 @@ _SPARE_PIECES = 256
 _TABLE_SHARE = 0.75
 
 
-class Placed(NamedTuple):
-    """A coupling: `mass[k]` of the sum of all masses goes from `ix[k]` to `iy[k]`."""
-
-    ix: IntArray
-    iy: IntArray
-    mass: IntArray
-
-
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A coupling and potentials of x and y, and the bracket of the least cost that they prove.
@@ -81,17 +71,6 @@ class Solution:
     lower: float
     cost: float
     is_done: bool
-
-
-class Limits(NamedTuple):
-    """When to stop: a bracket of W_p^p of this relative width, or a point in time (`time.monotonic`)."""
-
-    width: float
-    deadline: float
-
-    @property
-    def passed(self) -> bool:
-        return stop_asked() or time.monotonic() > self.deadline
 
 
 def solve(
