@@ -75,7 +75,7 @@ def test_trees_stay_strongly_feasible(rng):
     """Pairs without mass lead to the root from rows only: or pivots without mass could go round in circles."""
     cost, ones = rng.integers(3, size=(30, 30)).astype(float), np.ones(30, dtype=np.int64)
     tree = kernel.first_tree(cost, ones, ones, np.zeros(30), np.arange(30))
-    state, is_done = np.zeros(2, dtype=np.int64), False
+    state, is_done = np.array([0, 0, 7]), False
     while not is_done:
         empty = np.flatnonzero(tree.nodes[:-1, kernel.FLOW] == 0)
         assert len(empty) == 29

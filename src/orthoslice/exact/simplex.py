@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -41,6 +42,14 @@ class Settled(NamedTuple):
     is_done: bool
 
 
+def _stride(n: int) -> int:
+    """A step that comes to all of n rows, far from the last ones each time."""
+    step = round(0.618 * n) + 1
+    while math.gcd(step, n) > 1:
+        step += 1
+    return step
+
+
 def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settled:
     """The cheapest coupling of masses `a (n,)` and `b (m,)` with the same sum, for costs `(n, m)`.
 
@@ -60,7 +69,7 @@ def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settle
     price, regret = -cost.min(axis=0), np.empty(n)
     row_minima(cost, price, regret)
     tree = first_tree(cost, a, b, price, np.argsort(-regret))
-    state, pivots = np.zeros(2, dtype=np.int64), 1 + _PATIENCE // (n + m)
+    state, pivots = np.array([0, 0, _stride(n)]), 1 + _PATIENCE // (n + m)
     while not (is_done := improve(cost, tree, state, pivots)):
         if limits.passed:
             break

@@ -277,7 +277,8 @@ def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -
     scaled_x, scaled_y, exponent = scaled_for_lengths(cloud_x, cloud_y)
     # In canonical order: weights are rounded alike whatever the order of the rows, and equal points are
     # neighbours.
-    (at_x, x), (at_y, y) = _support(scaled_x), _support(scaled_y)
+    is_ordered = 1 in (cloud_x.dim, cloud_x.n, cloud_y.n) or cloud_x.n * cloud_y.n > _MOST_PAIRS
+    (at_x, x), (at_y, y) = (_support(c, is_ordered) for c in (scaled_x, scaled_y))
     problem, unit = _in_units(x, y, p)
     found = _solve(x, y, problem, unit, effort)
     pairs = _Pairs(at_x[found.pairs.ix], at_y[found.pairs.iy], found.pairs.mass)
@@ -325,8 +326,10 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
     return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
 
 
-def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
-    """The points that weigh something, in canonical order."""
+def _support(cloud: Cloud, is_ordered: bool) -> tuple[NDArray[np.intp], Cloud]:
+    """The points that weigh something, in canonical order if that or weights ask for it."""
+    if cloud.weights is None and not is_ordered:
+        return np.arange(cloud.n), cloud
     ready = in_canonical_order(cloud)
     assert ready.order is not None
     if ready.weights is None:
