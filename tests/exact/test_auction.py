@@ -96,17 +96,20 @@ def test_larger_problems_are_exact_by_default(rng):
     assert sorted(found.coupling.ix) == sorted(found.coupling.iy) == list(range(1100))
 
 
-def test_heavy_tails_take_paths(rng, monkeypatch):
-    """Far points are reached along paths: without any bids the answer is the same."""
+def test_heavy_tails_take_paths_or_the_simplex(rng, monkeypatch):
+    """Where bids go on and on, something else takes over: without any bids the answer is the same."""
     x, y = (rng.standard_t(1.5, size=(200, 2)) for _ in range(2))
     ones = np.ones(200, dtype=np.int64)
     problem = Problem(x / 1e6, y / 1e6, ones, ones, 2.0)
     answers = []
-    for bidding in (0, 6):
+    for bidding, memory in ((0, 10**5), (0, 10**8), (10**6, 10**5)):
         monkeypatch.setattr(auction, "_BIDDING", bidding)
         monkeypatch.setattr(auction, "_BIDDING_AGAIN", bidding)
-        answers.append(solve(problem, Limits(0.0, math.inf), 10**8).cost)
-    assert math.isclose(*answers, rel_tol=1e-12)
+        solution = solve(problem, Limits(0.0, math.inf), memory)
+        assert solution.lower > (1 - 1e-9) * solution.cost
+        answers.append(solution.cost)
+    assert math.isclose(answers[0], answers[1], rel_tol=1e-12)
+    assert math.isclose(answers[0], answers[2], rel_tol=1e-12)
 
 
 def test_pieces_grow_when_masses_split(rng, monkeypatch):

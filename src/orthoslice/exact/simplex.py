@@ -53,7 +53,7 @@ def _stride(n: int) -> int:
 def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settled:
     """The cheapest coupling of masses `a (n,)` and `b (m,)` with the same sum, for costs `(n, m)`.
 
-    Costs at most the rounding of potentials more than the least: a share of 2**-48 of their range.
+    Costs at most the rounding of potentials more than the least: a share of 2**-46 of their range.
 
     Examples
     --------

@@ -43,7 +43,7 @@ _SUM_ROUNDING = 2.0**-45
 # Costs are cut off and the problem is solved again until rounding is this share of the answer.
 _SMALL_GAP = 1e-10
 # The rounding of potentials, as a share of their range.
-_POTENTIAL_ROUNDING = 2.0**-46
+_POTENTIAL_ROUNDING = 2.0**-44
 # Relative; bounds that are worked out twice, in another order, differ by less.
 _SAME = 2.0**-40
 # Levels of an auction, about, for a bar that shows progress.
