@@ -9,10 +9,8 @@ travel far is settled where that is cheap.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +28,9 @@ from orthoslice.backend.kernels.numba.auction import (
     row_minima,
 )
 from orthoslice.backend.kernels.numba.matching import group_start, halve_places
-from orthoslice.backend.stopping import stop_asked
 from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
+from orthoslice.exact.simplex import Limits, Placed, settle
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -48,7 +46,8 @@ _COARSEST, _FINER = 64, 4
 _COARSE_RTOL = 0.02
 # The first `eps` as a share of the gap that the first prices leave.
 _FIRST_EPS = 0.25
-# Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths.
+# Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths, or the
+# network simplex method where all costs are in memory.
 _BIDDING = 6
 _BIDDING_AGAIN = 1
 # Numbers that a kernel looks at before it returns to see whether it shall stop: some hundredths of a second.
@@ -57,14 +56,6 @@ _PATIENCE = 1 << 24
 _SPARE_PIECES = 256
 # Tables of all costs leave this part of the memory to everything else.
 _TABLE_SHARE = 0.75
-
-
-class Placed(NamedTuple):
-    """A coupling: `mass[k]` of the sum of all masses goes from `ix[k]` to `iy[k]`."""
-
-    ix: IntArray
-    iy: IntArray
-    mass: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +72,6 @@ class Solution:
     lower: float
     cost: float
     is_done: bool
-
-
-class Limits(NamedTuple):
-    """When to stop: a bracket of W_p^p of this relative width, or a point in time (`time.monotonic`)."""
-
-    width: float
-    deadline: float
-
-    @property
-    def passed(self) -> bool:
-        return stop_asked() or time.monotonic() > self.deadline
 
 
 def solve(
@@ -223,6 +203,9 @@ class Auction:
             least = 8 * _EPS * float(np.abs(self.price - np.median(self.price)).max() + self.cost)
             self.eps = max(self.eps, least)
             was_whole = self.level(limits)
+            if not was_whole and len(self.costs.table) and not limits.passed:
+                self.is_done = self.settle(limits)
+                return
             self.raise_lower()
             advance(1)
             if not was_whole:
@@ -236,7 +219,7 @@ class Auction:
         self.is_done = True
 
     def level(self, limits: Limits) -> bool:
-        """One auction of all mass; False if it was stopped."""
+        """One auction of all mass; False if it was stopped, or if bids go on and on and all costs are there."""
         n, m = len(self.problem.x), len(self.problem.y)
         pieces = _free_columns(self.problem.b, self.price, n + m + _SPARE_PIECES)
         rows = Rows(self.problem.a.copy(), np.arange(n), np.array([0, n]))
@@ -246,6 +229,8 @@ class Auction:
                 work = min(room, _PATIENCE)
                 state = place_mass(self.costs, self.price, self.lists, self.eps, pieces, rows, work, counts)
                 room -= work
+            elif len(self.costs.table):
+                return False
             else:
                 state = reach_room(self.costs, self.price, self.lists, pieces, rows, counts)
                 room = _BIDDING_AGAIN * n * m
@@ -259,6 +244,15 @@ class Auction:
         held = np.flatnonzero((pieces.owner >= 0) & (pieces.mass > 0))
         self.keep(Placed(pieces.owner[held], pieces.column[held], pieces.mass[held]))
         return True
+
+    def settle(self, limits: Limits) -> bool:
+        """The cheapest coupling by the network simplex method; False if it was stopped."""
+        placed, price, is_done = settle(self.costs.table, self.problem.a, self.problem.b, limits)
+        self.keep(placed)
+        self.price[:] = price
+        self._look_up(np.arange(len(self.problem.x)))
+        self.raise_lower()
+        return is_done
 
 
 def _free_columns(masses: IntArray, price: FloatArray, capacity: int) -> Pieces:

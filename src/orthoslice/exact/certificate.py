@@ -116,11 +116,12 @@ class Certificate:
     """What proves a distance: the problem, a coupling of it, and a potential of y.
 
     The points of `problem` are those of the `clouds` that weigh something, over ``2**exponent``. Potentials of
-    y are found when they are first needed.
+    y are found when they are first needed; they are those of the rows `at_y` of its cloud.
     """
 
     problem: Problem
     clouds: tuple[Cloud, Cloud]
+    at_y: IntArray
     exponent: int
     find: Callable[[], FloatArray]
 
@@ -163,12 +164,17 @@ class Certificate:
         g = transform(self.problem._replace(x=y, y=x), -f)
         return f, g
 
-    def has_masses(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> bool:
-        """Whether a coupling of rows of the clouds moves the mass of every point, to rounding."""
-        allowed = 64 * _EPS + sum(self.problem.off)
-        for cloud, index in zip(self.clouds, (ix, iy), strict=True):
-            weights = np.full(cloud.n, 1 / cloud.n) if cloud.weights is None else cloud.weights
-            moved = np.bincount(index, mass, cloud.n)
-            if mass.min() < 0 or float(np.abs(moved - weights).max()) > allowed:
-                return False
-        return True
+    def verified(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> tuple[float, float]:
+        """The bounds on W_p that the potentials and a coupling prove, by other means than found them."""
+        from orthoslice.exact.verification import lower_bound, upper_bound
+
+        x, y = (Cloud(np.ldexp(c.points, -self.exponent), c.weights) for c in self.clouds)
+        weights, p, lost = y.weights, self.problem.p, lost_cost(self.problem)
+        high = upper_bound(x, y, p, ix, iy, mass, int(self.problem.a.sum()))
+        if high > 0 or self.exponent > 0:
+            high += lost
+        heavy = np.arange(y.n) if weights is None else np.flatnonzero(np.asarray(weights))
+        if not np.array_equal(np.sort(self.at_y), heavy):
+            return 0.0, self.root(high, 1)
+        held = Cloud(y.points[self.at_y], None if weights is None else weights[self.at_y])
+        return self.root(lower_bound(x, held, p, self.g) - lost, -1), self.root(high, 1)

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import HostArray
 from orthoslice.backend.arrays import Operation, PlainWork
+from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -28,32 +27,28 @@ from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.couplings.coupling import Coupling
 from orthoslice.exact._inputs import FloatArray, IntArray
-from orthoslice.exact.certificate import Certificate, Problem, line_potential, transform
+from orthoslice.exact.certificate import Certificate, Problem, dual_value, line_potential, transform
+from orthoslice.exact.simplex import Limits, settle
 
-if TYPE_CHECKING:
-    from orthoslice.exact.auction import Limits
-
-# The most pairs n * m that are given to other solvers. Beyond, the auction is mostly faster, and without
-# POT it takes over before HiGHS gets slow. In the plane POT stays ahead for unequal masses with heavy tails;
-# there its memory is the limit, about 50 bytes a pair at the peak.
-_MOST_PAIRS = {"assignment": 2**16, "network simplex": 2**19, "linear program": 2**12}
-_MOST_PAIRS_IN_FEW, _FEW_DIMENSIONS = 2**25, 2
-_PAIR_BYTES = {"assignment": 8, "network simplex": 50, "linear program": 1300}
-# With a tolerance only problems this small are still solved exactly.
-_TINY_PAIRS = 2**12
+# The most pairs n * m that are solved by the network simplex method. Beyond, the auction is mostly faster.
+_MOST_PAIRS = 2**20
+# Bytes a pair: its cost, and once more while costs are worked out.
+_PAIR_BYTES = 16
 _DEFAULT_MEMORY = "256MB"
 
-# Sums of whole numbers up to 2**53 are exact in float64, so solvers that add and subtract masses never round.
-_MASS_BITS = 50
+_EPS = float(np.finfo(np.float64).eps)
+
 # Weights that are shares of a number up to this one are taken as such; lcm of two such sums fits a float.
 _LARGEST_COUNT = 2**24
 # Sums of a few thousand weights that are equal differ by less, relatively.
 _SUM_ROUNDING = 2.0**-45
-# Relative gap to the optimum: up to _SMALL_GAP there is no other try, above _LARGEST_GAP an error.
-_SMALL_GAP, _LARGEST_GAP = 1e-9, 1e-6
+# Costs are cut off and the problem is solved again until rounding is this share of the answer.
+_SMALL_GAP = 1e-10
 # SciPy's assignment takes about 0.4 n^3 ns. Counted in the numbers of plain code, and by a tenth.
 _CUBES_A_NUMBER = 1250
-# Relative; bounds that are worked out twice, in another order, differ by less.
+# The rounding of potentials, as a share of their range.
+_POTENTIAL_ROUNDING = 2.0**-44
+# Relative. Lower bounds that potentials of x prove and those of y differ by less.
 _SAME = 2.0**-40
 # Levels of an auction, about, for a bar that shows progress.
 _LEVELS = 20
@@ -81,7 +76,7 @@ class Transport:
         `f (n,)` and `g (m,)` with ``f[i] + g[j] <= |x[i] - y[j]|**p``, up to rounding, whose means add up to
         `value`, to the accuracy of the answer. They are the derivatives of W_p^p by the weights.
     method : str
-        How it was found: "sorting", "assignment", "auction", "network simplex" or "linear program".
+        How it was found: "sorting", "assignment", "network simplex" or "auction".
     converged : bool
         Whether the answer is as accurate as was asked for. False after `time_limit` or Ctrl-C.
 
@@ -138,19 +133,18 @@ class Transport:
     def verify(self) -> bool:
         """Check from scratch that the coupling proves `upper` and that the potentials prove `lower`.
 
-        All costs are worked out anew, from differences of coordinates in float64, and all rounding is taken to
-        the outside: n * m costs, no matter how the answer was found. Also checks that the coupling moves the
-        mass of every point.
+        By plain array code that shares nothing with what found the answer, from the clouds as they were given:
+        the coupling's masses are added up as whole numbers, its pairs are priced with compensated sums, and all
+        n * m costs are held against the potentials of y, no matter what those of x are. All rounding is taken
+        to the outside. `lower` is shown to 1e-12 of itself.
         """
         pairs: tuple[Any, Any, Any] = self.coupling.ix, self.coupling.iy, self.coupling.mass
-        return (
-            self.certificate.has_masses(*pairs)
-            and self.certificate.upper(*pairs) <= self.upper
-            and self.certificate.lower() >= self.lower * (1 - _SAME)
-        )
+        low, high = self.certificate.verified(*pairs)
+        return low >= self.lower * (1 - _SAME) and high <= self.upper
 
     def __repr__(self) -> str:
-        if self.proved is not None and (not self.converged or self.lower < (1 - _SMALL_GAP) * self.upper):
+        is_near = self.proved is not None and self.lower < (1 - _SMALL_GAP) * self.upper
+        if is_near or not self.converged:
             early = "" if self.converged else ", stopped early"
             return f"Transport({self.lower:.6g} <= W_{self.p:g} <= {self.upper:.6g} by {self.method}{early})"
         return f"Transport(W_{self.p:g} = {self.distance:.6g} by {self.method})"
@@ -195,13 +189,8 @@ class Effort(NamedTuple):
     progress: bool
 
     def limits(self, p: float) -> Limits:
-        from orthoslice.exact.auction import Limits
-
         deadline = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         return Limits(1 - (1 + self.rtol) ** -p, deadline)
-
-
-_EXACT = Effort(0.0, None, None, False)
 
 
 @answers_other_names
@@ -236,9 +225,9 @@ def wasserstein(
         How far `upper` may be above `lower`, relatively. 0 means exact: to rounding.
     time_limit
         Seconds after which the bracket found by then is returned, with `converged` False. So does the first
-        Ctrl-C of larger problems; the second one interrupts. Other solvers are not stopped (see Notes).
+        Ctrl-C; the second one interrupts.
     memory
-        Working memory in bytes or as text, beyond the clouds. None means 256MB, and what other solvers need.
+        Working memory in bytes or as text, beyond the clouds. None means 256MB.
     progress
         Show a progress bar on stderr.
 
@@ -250,21 +239,17 @@ def wasserstein(
 
     Notes
     -----
-    In one dimension, or against a single point, no more than a sort is needed. Otherwise the method is an
-    auction: points of one cloud bid for points of the other, with a least raise that falls from level to level,
-    and prices are the potentials. Where all n * m costs do not fit in `memory`, they are worked out again when
-    they are needed. In benchmarks exact answers had brackets of 1e-14 to 2e-9.
+    In one dimension, or against a single point, no more than a sort is needed. Up to 2**20 pairs, or 1,000
+    points a side, the method is a network simplex. Otherwise it is an auction: points of one cloud bid for
+    points of the other, with a least raise that falls from level to level, and prices are the potentials. Where
+    all n * m costs do not fit in `memory`, they are worked out again when they are needed. In benchmarks exact
+    answers had brackets of 1e-14 to 2e-9.
 
-    Small problems are solved faster by others: SciPy for uniform clouds of equal size up to 256 points, POT's
-    network simplex (``pip install "orthoslice[exact]"``) for weights and unequal sizes up to 2**19 pairs, or
-    2**25 in the plane, or without POT SciPy's HiGHS up to 2**12. For these last two, weights are whole
-    numbers: counts where they are shares of a total up to 2**24 (to rounding), else multiples of 2**-50, which
-    can change `value` by ``(n + m) * 2**-50`` times the largest cost ``|x - y|^p`` and matters only where it is
-    smaller than that. Their answer is checked against the dual problem: beyond that change, `value` exceeds the
-    optimum by at most 1e-9 of itself, or 1e-6 where costs span many scales, or an error is raised. Clouds that
-    are the same law, but for how their weights were rounded, have distance 0. Solvers round by the largest cost
-    that they see. Where that is far above the answer (far points, large p), what no optimal coupling pays
-    is cut off and the problem is solved again.
+    Weights are whole numbers for both: counts where they are shares of a total up to 2**24 (to rounding), else
+    multiples of 2**-62, and the bracket allows for what that moves. Clouds that are the same law, but for how
+    their weights were rounded, have distance 0. Potentials round by their range. Where that is far above the
+    answer (far points, large p), the simplex cuts off what no optimal coupling pays and solves the problem
+    again.
 
     Examples
     --------
@@ -272,7 +257,7 @@ def wasserstein(
     >>> x, y = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[1.0, 0.0], [3.0, 1.0]])
     >>> transport = wasserstein(x, y, p=1)
     >>> transport
-    Transport(W_1 = 1.5 by assignment)
+    Transport(W_1 = 1.5 by network simplex)
     >>> transport.coupling.to_dense().tolist()
     [[0.5, 0.0], [0.0, 0.5]]
 
@@ -300,15 +285,17 @@ def check_effort(rtol: float, time_limit: float | None, memory: int | str | None
 def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -> Transport:
     """As :func:`wasserstein`, of clouds that were checked."""
     scaled_x, scaled_y, exponent = scaled_for_lengths(cloud_x, cloud_y)
-    # In canonical order, so that weights are rounded alike whatever the order of the rows.
-    (at_x, x), (at_y, y) = _support(scaled_x), _support(scaled_y)
+    # In canonical order: weights are rounded alike whatever the order of the rows, and equal points are
+    # neighbours.
+    is_ordered = 1 in (cloud_x.dim, cloud_x.n, cloud_y.n) or cloud_x.n * cloud_y.n > _MOST_PAIRS
+    (at_x, x), (at_y, y) = (_support(c, is_ordered) for c in (scaled_x, scaled_y))
     problem, unit = _in_units(x, y, p)
     found = _solve(x, y, problem, unit, effort)
     pairs = _Pairs(at_x[found.pairs.ix], at_y[found.pairs.iy], found.pairs.mass)
     length = pair_lengths(scaled_x.points, scaled_y.points, pairs.ix, pairs.iy)
     top = math.frexp(length.max())[1]
     unit_value = math.fsum(pairs.mass * np.ldexp(length, -top) ** p)
-    certificate = Certificate(problem, (cloud_x, cloud_y), exponent + unit, found.find)
+    certificate = Certificate(problem, (cloud_x, cloud_y), at_y, exponent + unit, found.find)
     return Transport(
         p=p,
         coupling=Coupling(cloud_x.points, cloud_y.points, pairs.ix, pairs.iy, pairs.mass),
@@ -337,64 +324,24 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
         # On a line couplings by order are optimal; with a single point there is only one coupling.
         pairs = _match_in_order(problem.a, problem.b)
         return _Found(pairs, "sorting", lambda: line_potential(problem, pairs.ix, pairs.iy))
-    if x.weights is None and y.weights is None and x.n == y.n:
-        found: _Found = _match_evenly(x, y, problem, effort)
-        return found
-    ot, method = _solver()
-    if not _is_for(method, problem, effort):
-        return _auction(problem, effort)
-    pairs, f = _couple_masses(x, y, problem, unit, ot, method)
-    return _Found(pairs, method, lambda: transform(problem.flipped, -f))
-
-
-def _is_for(method: str, problem: Problem, effort: Effort) -> bool:
-    """Whether a problem is small enough for another solver than the auction."""
-    pairs = len(problem.x) * len(problem.y)
-    most = _MOST_PAIRS[method]
-    if method == "network simplex" and problem.x.shape[1] <= _FEW_DIMENSIONS:
-        most = _MOST_PAIRS_IN_FEW
-    if effort.rtol > 0 or effort.time_limit is not None:
-        most = _TINY_PAIRS
-    return pairs <= most and (effort.memory is None or pairs * _PAIR_BYTES[method] <= effort.memory)
-
-
-_match_evenly: Operation[_Found] = Operation("match_evenly")
-"""match_evenly(x, y, problem, effort) -> _Found, for uniform clouds of one size."""
-
-
-def _is_large(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> str | None:
-    return "small problems are solved faster by others" if _is_for("assignment", problem, effort) else None
-
-
-def _assignment_work(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> PlainWork:
-    """What SciPy does until it pays to compile the auction, which takes ten times as long as other kernels."""
-    may_wait = effort == _EXACT and _PAIR_BYTES["assignment"] * x.n**2 <= check_memory(_DEFAULT_MEMORY)
-    return PlainWork(x.n**3 // _CUBES_A_NUMBER if may_wait else sys.maxsize, "float64")
-
-
-@_match_evenly.implementation("numba", _is_large, plain_work=_assignment_work)
-def _match_by_auction(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> _Found:
-    return _auction(problem, effort)
-
-
-@_match_evenly.implementation("reference", lambda *_: None)
-def _match_by_assignment(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> _Found:
-    return _Found(_assign(x, y, problem.p), "assignment", lambda: _auction(problem, _EXACT).find())
-
-
-def _auction(problem: Problem, effort: Effort) -> _Found:
-    from orthoslice.exact.auction import solve  # loads numba
-
     memory = check_memory(_DEFAULT_MEMORY) if effort.memory is None else effort.memory
+    n_pairs = len(problem.x) * len(problem.y)
     with stoppable(), progress_bar("levels", _LEVELS, effort.progress) as advance:
+        if n_pairs <= min(_MOST_PAIRS, memory // _PAIR_BYTES):
+            settled: _Found = settle_few(x, y, problem, unit, effort.limits(problem.p))
+            return settled
+        from orthoslice.exact.auction import solve  # loads numba
+
         solution = solve(problem, effort.limits(problem.p), memory, advance)
     ix, iy, mass = solution.placed
     pairs = _Pairs(ix, iy, mass / float(problem.a.sum()))
     return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
 
 
-def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
-    """The points that weigh something, in canonical order."""
+def _support(cloud: Cloud, is_ordered: bool) -> tuple[NDArray[np.intp], Cloud]:
+    """The points that weigh something, in canonical order if that or weights ask for it."""
+    if cloud.weights is None and not is_ordered:
+        return np.arange(cloud.n), cloud
     ready = in_canonical_order(cloud)
     assert ready.order is not None
     if ready.weights is None:
@@ -443,67 +390,69 @@ def _root_cost(x: Cloud, y: Cloud, pairs: _Pairs, p: float) -> float:
     return power_mean(pair_lengths(x.points, y.points, pairs.ix, pairs.iy), pairs.mass, p)
 
 
-def _assign(x: Cloud, y: Cloud, p: float) -> _Pairs:
+settle_few: Operation[_Found] = Operation("settle_few")
+"""settle_few(x, y, problem, exponent, limits) -> _Found: an optimal coupling of few enough pairs."""
+
+
+def _assignment_work(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits) -> PlainWork:
+    """What SciPy does until it pays to compile the simplex method, which takes as long as ten other kernels."""
+    is_plain = _uneven_refusal(x, y) is None and limits.deadline == math.inf
+    return PlainWork(x.n**3 // _CUBES_A_NUMBER if is_plain else sys.maxsize, "float64")
+
+
+def _uneven_refusal(x: Cloud, y: Cloud, *_: Any) -> str | None:
+    is_even = x.weights is None and y.weights is None and x.n == y.n
+    return None if is_even else "it takes clouds of one size without weights"
+
+
+@settle_few.implementation("numba", lambda *_: numba_refusal(), plain_work=_assignment_work)
+def _settle(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits) -> _Found:
+    """The optimal coupling by the network simplex method."""
+    p, total = problem.p, float(problem.a.sum())
+    found: list[tuple[float, _Pairs, FloatArray]] = []
+    unit: float | None = None
+    while True:
+        cost, unit = _costs(x, y, p, unit)
+        (ix, iy, mass), price, is_done = settle(np.minimum(cost, 1.0, out=cost), problem.a, problem.b, limits)
+        pairs = _Pairs(ix, iy, mass / total)
+        found.append((_root_cost(x, y, pairs, p), pairs, -price * math.ldexp(unit, -exponent) ** p))
+        least, best, _ = min(found, key=lambda answer: answer[0])
+        rounding = _POTENTIAL_ROUNDING * np.ptp(price)
+        # Pairs that cost far more than the answer are hardly ever used, and the true costs decide whether the
+        # coupling is better without.
+        needed = least * _ROOM ** (1 / p)
+        is_exact = least == 0 or rounding <= _SMALL_GAP * (least / unit) ** p
+        if not is_done or is_exact or p * math.log(unit / needed) < math.log(10):
+            break
+        unit = needed
+    return _Found(
+        best, "network simplex", lambda: _best_potential(problem, [g for *_, g in found]), None, is_done
+    )
+
+
+@settle_few.implementation("reference", _uneven_refusal)
+def _assign(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits) -> _Found:
     from scipy.optimize import linear_sum_assignment
 
     best, least, unit = None, math.inf, None
     while True:
-        cost, unit = _costs(x, y, p, unit)
+        cost, unit = _costs(x, y, problem.p, unit)
         ix, iy = linear_sum_assignment(np.minimum(cost, 1.0, out=cost))
         pairs = _Pairs(ix, iy, np.full(len(ix), 1 / len(ix)))
-        length = _root_cost(x, y, pairs, p)
+        length = _root_cost(x, y, pairs, problem.p)
         best, least = (pairs, length) if length < least else (best, least)
         # No pair of an optimal coupling costs more than the whole coupling, so dearer pairs may be cut off.
-        needed = 1.01 * least * len(ix) ** (1 / p)
-        if best is not None and (least == 0 or p * math.log(unit / needed) < math.log(_ROOM)):
-            return best
+        needed = 1.01 * least * len(ix) ** (1 / problem.p)
+        if best is not None and (least == 0 or problem.p * math.log(unit / needed) < math.log(_ROOM)):
+            return _Found(best, "assignment", lambda: _settle(x, y, problem, exponent, limits).find())
         unit = needed
 
 
-def _solver() -> tuple[ModuleType | None, str]:
-    try:
-        import ot
-    except ImportError:
-        return None, "linear program"
-    return ot, "network simplex"
-
-
-def _couple_masses(
-    x: Cloud, y: Cloud, problem: Problem, exponent: int, ot: ModuleType | None, method: str
-) -> tuple[_Pairs, FloatArray]:
-    """Weighted clouds or unequal sizes, by POT or HiGHS: pairs, and a potential of x in the problem's units."""
-    p, a, b = problem.p, _exact_floats(problem.a), _exact_floats(problem.b)
-    solve_masses = _highs if ot is None else partial(_network_simplex, ot)
-    best, least, bound, unit, span, f = None, math.inf, -1.0, None, 0.0, np.zeros(x.n)
-    while True:
-        cost, unit = _costs(x, y, p, unit)
-        span = max(span, unit)
-        flow, potential = solve_masses(np.minimum(cost, 1.0), a, b)
-        ix, iy = np.nonzero(flow)
-        pairs = _Pairs(ix, iy, flow[ix, iy] / a.sum())
-        _check_masses(method, pairs, a, b)
-        length = _root_cost(x, y, pairs, p)
-        best, least = (pairs, length) if length < least else (best, least)
-        proved = unit * max(_dual_bound(cost, potential, a / a.sum(), b / b.sum()), 0.0) ** (1 / p)
-        if proved > bound:
-            bound, f = proved, potential * math.ldexp(unit, -exponent) ** p
-        gap = 0.0 if least == 0 else 1 - min(bound / least, 1.0) ** p
-        # Pairs that cost far more than the answer are hardly ever used, and the true costs decide whether the
-        # coupling is better without.
-        needed = least * _ROOM ** (1 / p)
-        if gap <= _SMALL_GAP or p * math.log(unit / needed) < math.log(10):
-            break
-        unit = needed
-    # Rounding moved a mass of `moved`, each part by at most `span`: moved * span**p of the answer is open.
-    moved, part = _moved_mass(x, a) + _moved_mass(y, b), (least / span) ** p if span else 0.0
-    if best is None or (gap > _LARGEST_GAP and gap * part > moved):
-        low, high = max(part * (1 - gap) - moved, 0.0), part + moved
-        raise RuntimeError(
-            f"The {method} stopped short: `distance` lies between {span * low ** (1 / p):.9g} and "
-            f"{span * high ** (1 / p):.9g}, and no more is certain. A smaller `p` is easier; so are uniform "
-            "clouds of equal size."
-        )
-    return best, f
+def _best_potential(problem: Problem, found: list[FloatArray]) -> FloatArray:
+    """The potential of y that proves most."""
+    if len(found) == 1:
+        return found[0]
+    return max(found, key=lambda g: dual_value(problem, transform(problem, -g), -g))
 
 
 def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
@@ -534,13 +483,25 @@ def _counts(cloud: Cloud) -> IntArray | None:
     """Integers with a sum up to _LARGEST_COUNT, proportional to the weights to rounding; None if none are."""
     if cloud.weights is None:
         return np.ones(cloud.n, dtype=np.int64)
+    # Often the least weight is that of a single row; otherwise a common denominator is looked for.
+    weights = cast(FloatArray, cloud.weights)
+    counts = _shares(weights, round(1 / float(weights.min())))
+    if counts is not None:
+        return counts
     total = 1
-    for weight in np.unique(cloud.weights).tolist():
+    for weight in np.unique(weights).tolist():
         total = math.lcm(total, Fraction(weight).limit_denominator(_LARGEST_COUNT).denominator)
         if total > _LARGEST_COUNT:
             return None
-    counts = np.rint(total * cloud.weights)
-    is_close = np.abs(total * cloud.weights - counts) <= 4 * np.finfo(np.float64).eps * counts
+    return _shares(weights, total)
+
+
+def _shares(weights: FloatArray, total: int) -> IntArray | None:
+    """Integers with this sum, up to _LARGEST_COUNT, that are the weights to rounding; None if they are not."""
+    if total > _LARGEST_COUNT:
+        return None
+    counts = np.rint(total * weights)
+    is_close = np.abs(total * weights - counts) <= 4 * _EPS * counts
     return counts.astype(np.int64) if is_close.all() and counts.sum() == total else None
 
 
@@ -548,67 +509,4 @@ def _moved_mass(cloud: Cloud, mass: FloatArray | IntArray) -> float:
     """How much mass was moved, at most, to round weights to whole numbers."""
     if cloud.weights is None:
         return 0.0
-    return float(np.abs(mass / mass.sum() - cloud.weights).sum()) + cloud.n * np.finfo(np.float64).eps
-
-
-def _dual_bound(cost: FloatArray, potential: FloatArray, a: FloatArray, b: FloatArray) -> float:
-    """A lower bound on the cost of any coupling: the dual value of a potential of x and its best partner."""
-    potential = potential - np.median(potential)
-    partner = (cost - potential[:, None]).min(axis=0)
-    # Terms of both signs cancel, so a bound on the rounding error is subtracted.
-    rounding = len(a) * np.finfo(np.float64).eps * (a @ np.abs(potential) + b @ np.abs(partner))
-    return float(a @ potential + b @ partner - rounding)
-
-
-def _check_masses(method: str, pairs: _Pairs, a: FloatArray, b: FloatArray) -> None:
-    """Raise unless the pairs move the mass of every point."""
-    for index, mass in ((pairs.ix, a), (pairs.iy, b)):
-        off = float(np.abs(np.bincount(index, pairs.mass, len(mass)) - mass / mass.sum()).max())
-        if not off <= 1e-9 / len(mass):
-            raise RuntimeError(f"The {method} moved the wrong mass: it is off by {off:.2g} at a point.")
-
-
-def _exact_floats(mass: IntArray) -> FloatArray:
-    """Masses as whole floats that add up without rounding."""
-    total = sum(mass.tolist())
-    if total < 2**53:
-        return mass.astype(np.float64)
-    # The total is 2**62. Sums are rounded, not masses, so that no sum is off by more than one.
-    sums = np.cumsum(mass) >> (total.bit_length() - 1 - _MASS_BITS)
-    whole: FloatArray = np.diff(sums, prepend=0).astype(np.float64)
-    return whole
-
-
-def _network_simplex(
-    ot: ModuleType, cost: FloatArray, a: FloatArray, b: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Flow and potential of x, by POT; the number of pivots is not bounded, so that it runs to the end."""
-    # Shuffled: points in order of a coordinate took 1.8 times as long (one problem of 1,000 weighted points).
-    rng = np.random.default_rng(0)
-    rows, columns = rng.permutation(len(a)), rng.permutation(len(b))
-    table = np.ix_(rows, columns)
-    found, log = ot.emd(a[rows], b[columns], cost[table], numItermax=2**60, log=True, center_dual=False)
-    if log["warning"] is not None:
-        raise RuntimeError(f"POT's network simplex failed: {log['warning']}")
-    flow, potential = np.empty_like(found), np.empty_like(log["u"])
-    flow[table], potential[rows] = found, log["u"]
-    return flow, potential
-
-
-def _highs(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Flow and potential of x, by SciPy's dual simplex."""
-    from scipy.optimize import linprog
-    from scipy.sparse import eye_array, kron, vstack
-
-    n, m = cost.shape
-    rows, columns = kron(eye_array(n), np.ones((1, m))), kron(np.ones((1, n)), eye_array(m))
-    # Tolerances of HiGHS are absolute, so masses are given a mean of about 1. One equation follows from the
-    # others.
-    unit = a.sum() / max(n, m)
-    equations, masses = vstack([rows, columns]).tocsc()[:-1], np.concatenate([a, b])[:-1] / unit
-    tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    answer = linprog(cost.ravel(), A_eq=equations, b_eq=masses, method="highs-ds", options=tight)
-    if answer.status != 0:
-        raise RuntimeError(f"SciPy's linear program failed: {answer.message}")
-    flow = np.where(answer.x > 1e-10, answer.x, 0.0).reshape(n, m) * unit
-    return flow, answer.eqlin.marginals[:n]
+    return float(np.abs(mass / mass.sum() - cloud.weights).sum()) + cloud.n * _EPS

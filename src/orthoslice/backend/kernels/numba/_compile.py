@@ -81,6 +81,13 @@ def processor() -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
+def ordering(function: Function) -> Function:
+    """Compile a loop over numbers none of which is NaN, without which a minimum would not be vector code."""
+    kernel = compiled(function)
+    getattr(kernel, "targetoptions", {})["fastmath"] = {"nnan", "nsz"}
+    return kernel
+
+
 def compiled_for_c(signature: Any, function: Callable[..., Any]) -> Any:
     """Compile a function that C code may call at its `address`; kept on disk like other kernels."""
     from numba import cfunc
