@@ -12,17 +12,16 @@ import pytest
 
 import orthoslice as osl
 
-MODULES = ["orthoslice", "orthoslice.parallel.torch", *(f"orthoslice.{name}" for name in osl._MODULES)]
+MODULES = [osl, importlib.import_module("orthoslice.parallel.torch"), *(getattr(osl, m) for m in osl._MODULES)]
 
 
 def public() -> dict[str, object]:
     found = {}
-    for name in MODULES:
-        module = importlib.import_module(name)
+    for module in MODULES:
         for n in getattr(module, "__all__", ["digits"]):  # `datasets` has no other names
             thing = getattr(module, n)
             if not inspect.ismodule(thing):
-                found[f"{name}.{n}"] = thing
+                found[f"{module.__name__}.{n}"] = thing
     return found
 
 

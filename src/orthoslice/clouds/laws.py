@@ -41,7 +41,14 @@ _TRIED = np.concatenate([2.0 ** -np.arange(30.0, 2.0, -1.0), np.linspace(0.25, 0
 
 
 class Law(abc.ABC):
-    """A law in `dim` dimensions: a frozen, hashable value."""
+    """A law in `dim` dimensions: a frozen, hashable value.
+
+    Examples
+    --------
+    >>> import orthoslice as osl
+    >>> isinstance(osl.laws.Normal(3), osl.laws.Law)
+    True
+    """
 
     dim: int
 
