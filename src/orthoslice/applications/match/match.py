@@ -114,7 +114,7 @@ def match(
     points of x, row by row. Use it to pair noise with data (flow matching), or as a point-cloud loss,
     ``match(x, y).cost()``, which has a gradient. In host memory it is optimal up to 512 points a side, or 1,024
     in more than 4 dimensions; of a few thousand it is within some percent, and it takes about n log n time.
-    :func:`wasserstein` is always optimal and takes about n^3.
+    :func:`wasserstein` is always optimal, or as near as was asked for, and takes n^2 to n^3.
 
     Parameters
     ----------
