@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.applications.match.match import match, match_bytes
+from orthoslice.backend.array_types import FloatArray
 from orthoslice.backend.arrays import RNG, resolve_rng, to_numpy
 from orthoslice.backend.markup import card
 from orthoslice.backend.memory import check_room
@@ -17,7 +18,7 @@ from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p, check_sampler
 from orthoslice.clouds.cloud import Cloud, host_clouds
 from orthoslice.clouds.conditioning import centred
-from orthoslice.clouds.lengths import FloatArray, pair_lengths, power_mean, scaled_for_lengths
+from orthoslice.clouds.lengths import pair_lengths, power_mean, scaled_for_lengths
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import as_given, in_canonical_order, with_masses
 from orthoslice.costs.pools import mean_shortening

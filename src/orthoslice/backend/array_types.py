@@ -20,6 +20,12 @@ Floats: TypeAlias = NDArray[np.floating]
 Indices: TypeAlias = NDArray[np.integer]
 """A NumPy array of integers: places, counts, masses in units."""
 
+FloatArray: TypeAlias = NDArray[np.float64]
+"""A NumPy array of double precision."""
+
+IntArray: TypeAlias = NDArray[np.int64]
+"""A NumPy array of integers of 64 bits."""
+
 Words: TypeAlias = NDArray[np.unsignedinteger]
 """A NumPy array of bits: labels of many labellings, numbers as they are sorted, random words."""
 

@@ -7,9 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from orthoslice.backend.array_types import FloatArray
 from orthoslice.clouds.cloud import Cloud
-
-FloatArray = NDArray[np.float64]
 
 # Numbers of a gather that is still quick.
 _GATHER_ITEMS = 1 << 18

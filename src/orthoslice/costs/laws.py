@@ -182,7 +182,7 @@ def _law_slopes_numba(
     )
     rows = px.reshape(-1, n)
     scores, slopes = price_rows(rows, stretch, p, factor, line.tables_for(n, p), wanted[0])
-    return scores.reshape(px.shape[:-1]), slopes.reshape(px.shape) if wanted[0] else None, ()
+    return scores.reshape(px.shape[:-1]), None if slopes is None else slopes.reshape(px.shape), ()
 
 
 class KernelTables(NamedTuple):

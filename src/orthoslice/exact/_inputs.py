@@ -9,14 +9,11 @@ import math
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from orthoslice.backend.array_types import IntArray
 from orthoslice.check.options import check_p
 from orthoslice.clouds.cloud import Cloud, host_clouds
 from orthoslice.clouds.masses import integer_masses
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class PlaneProblem(NamedTuple):

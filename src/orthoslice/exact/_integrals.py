@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orthoslice.exact._inputs import FloatArray
+from orthoslice.backend.array_types import FloatArray
 from orthoslice.exact._sweep import Lifetimes
 
 

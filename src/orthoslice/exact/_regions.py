@@ -12,10 +12,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import as_given, with_masses
 from orthoslice.couplings.coupling import couple, powered_norm
-from orthoslice.exact._inputs import FloatArray, IntArray
 
 # Great circles on the sphere: two clouds of 8 points have 56, which make at most 1,655 cells on half of it.
 MAX_CIRCLES = 64

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.clouds.ready import in_canonical_order
-from orthoslice.exact._inputs import FloatArray, IntArray, PlaneProblem, shared_masses
+from orthoslice.exact._inputs import PlaneProblem, shared_masses
 
 if TYPE_CHECKING:
     from orthoslice.backend.kernels.numba.plane import Cells, SweptCloud

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from orthoslice.backend.array_types import FloatArray
 from orthoslice.check.names import answers_other_names
 from orthoslice.directions.auto import Method
-from orthoslice.exact._inputs import FloatArray, PlaneProblem, check_plane
+from orthoslice.exact._inputs import PlaneProblem, check_plane
 from orthoslice.exact._integrals import half_moments, midway
 from orthoslice.exact._sweep import Lifetimes, lifetimes
 

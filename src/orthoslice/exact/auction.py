@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
 from orthoslice.backend.kernels.numba.auction import (
     DONE,
     FULL,
@@ -28,7 +29,6 @@ from orthoslice.backend.kernels.numba.auction import (
     row_minima,
 )
 from orthoslice.backend.kernels.numba.matching import group_start, halve_places
-from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
 from orthoslice.exact.simplex import Limits, Placed, settle
 
@@ -277,7 +277,8 @@ def _with_more(pieces: Pieces) -> Pieces:
     free = np.zeros(2 * size + 1, dtype=np.int64)
     free[:left], free[left : left + size] = pieces.free[:left], np.arange(size, 2 * size)
     free[-1] = left + size
-    following, column, owner, mass, paid = (np.append(part, np.zeros_like(part)) for part in pieces[1:-1])
+    longer: list[HostArray] = [np.append(part, np.zeros_like(part)) for part in pieces[1:-1]]
+    following, column, owner, mass, paid = longer
     return Pieces(pieces.head, following, column, owner, mass, paid, free)
 
 

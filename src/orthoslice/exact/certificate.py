@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.backend.threads import default_workers, ordered_map
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.lengths import pair_lengths
-from orthoslice.exact._inputs import FloatArray, IntArray
 
 _EPS = float(np.finfo(np.float64).eps)
 # Fewer rows than this are not worth a second thread.

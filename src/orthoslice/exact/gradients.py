@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray
 from orthoslice.backend.arrays import Array, detach, device, is_traced, namespace, to_numpy
 from orthoslice.backend.arrays.autodiff import Outcome, Wanted, differentiable
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_p
 from orthoslice.clouds.cloud import single_clouds
-from orthoslice.exact._inputs import FloatArray
 from orthoslice.exact.transport import Transport, check_effort, wasserstein
 
 

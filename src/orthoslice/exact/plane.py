@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.exact._inputs import FloatArray, PlaneProblem, check_plane, unshrink
+from orthoslice.backend.array_types import FloatArray
+from orthoslice.exact._inputs import PlaneProblem, check_plane, unshrink
 from orthoslice.exact._integrals import integrate_absolute, integrate_square, price_whole, price_whole_square
 from orthoslice.exact._sweep import Lifetimes, lifetimes
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.backend.stopping import stop_asked
-from orthoslice.exact._inputs import FloatArray, IntArray
 
 # Numbers that the kernel looks at before it returns to see whether it shall stop: some hundredths of a second.
 _PATIENCE = 1 << 24

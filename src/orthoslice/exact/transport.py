@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from orthoslice.backend.array_types import HostArray
+from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
 from orthoslice.backend.arrays import Operation, PlainWork
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.progress import progress_bar
@@ -26,7 +26,6 @@ from orthoslice.clouds.lengths import pair_lengths, power_mean, scaled_for_lengt
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.couplings.coupling import Coupling
-from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.exact.certificate import Certificate, Problem, dual_value, line_potential, transform
 from orthoslice.exact.simplex import Limits, settle
 

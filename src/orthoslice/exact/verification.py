@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.clouds.cloud import Cloud
-from orthoslice.exact._inputs import FloatArray, IntArray
 from orthoslice.exact.certificate import share_rows
 
 _EPS = float(np.finfo(np.float64).eps)

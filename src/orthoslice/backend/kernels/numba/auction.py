@@ -12,10 +12,11 @@ nothing outside can be cheaper.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.pairs import full_power
 
@@ -32,18 +33,18 @@ _NEW, _FINAL, _START = -1, -2, -3
 class Costs(NamedTuple):
     """|x[i] - y[j]|^p: points `x (n, dim)`, `y_columns (dim, m)`, and all costs `table (n, m)`, or `(0, 0)`."""
 
-    x: Any
-    y_columns: Any
+    x: FloatArray
+    y_columns: FloatArray
     p: float
-    table: Any
+    table: FloatArray
 
 
 class Lists(NamedTuple):
     """The cheapest `columns (n, size)` of every row, what these pairs cost, and the `bound (n,)` of others."""
 
-    columns: Any
-    near: Any
-    bound: Any
+    columns: IntArray
+    near: FloatArray
+    bound: FloatArray
 
 
 class Pieces(NamedTuple):
@@ -53,25 +54,27 @@ class Pieces(NamedTuple):
     entry of `free` says how many of its first ones are numbers of pieces that are not in use.
     """
 
-    head: Any
-    following: Any
-    column: Any
-    owner: Any
-    mass: Any
-    paid: Any
-    free: Any
+    head: IntArray
+    following: IntArray
+    column: IntArray
+    owner: IntArray
+    mass: IntArray
+    paid: FloatArray
+    free: IntArray
 
 
 class Rows(NamedTuple):
     """The mass that rows have `left (n,)` to place, and a ring of rows with any; `ends` is (first, count)."""
 
-    left: Any
-    ring: Any
-    ends: Any
+    left: IntArray
+    ring: IntArray
+    ends: IntArray
 
 
 @summing
-def row_costs(x: Any, y_columns: Any, p: float, i: int, first: int, stop: int, out: Any) -> None:
+def row_costs(
+    x: FloatArray, y_columns: FloatArray, p: float, i: int, first: int, stop: int, out: FloatArray
+) -> None:
     """|x[i] - y[j]|^p for the columns `first <= j < stop` of `y_columns (dim, m)`, to `out[: stop - first]`.
 
     Examples
@@ -108,7 +111,9 @@ def row_costs(x: Any, y_columns: Any, p: float, i: int, first: int, stop: int, o
 
 
 @compiled
-def fill_costs(x: Any, y_columns: Any, p: float, first: int, stop: int, table: Any) -> None:
+def fill_costs(
+    x: FloatArray, y_columns: FloatArray, p: float, first: int, stop: int, table: FloatArray
+) -> None:
     """The rows `first <= i < stop` of the table `(n, m)` of all costs."""
     m = y_columns.shape[1]
     for begin in range(0, m, _TILE):
@@ -118,7 +123,7 @@ def fill_costs(x: Any, y_columns: Any, p: float, first: int, stop: int, table: A
 
 
 @compiled
-def _tile(costs: Costs, i: int, begin: int, end: int, buffer: Any) -> Any:
+def _tile(costs: Costs, i: int, begin: int, end: int, buffer: FloatArray) -> FloatArray:
     """What row i pays for the columns `begin <= j < end`, without their prices."""
     if costs.table.shape[0] > 0:
         return costs.table[i, begin:end]
@@ -127,12 +132,13 @@ def _tile(costs: Costs, i: int, begin: int, end: int, buffer: Any) -> Any:
 
 
 @compiled
-def _look(i: int, costs: Costs, price: Any, lists: Lists, value: Any, buffer: Any) -> None:
+def _look(i: int, costs: Costs, price: FloatArray, lists: Lists, value: FloatArray, buffer: FloatArray) -> None:
     """Make the list of row i anew: its cheapest columns at these prices, and what all others cost at least.
 
     `value (size + 1,)` has one place more than the list: the cheapest of the others.
     """
-    m, size = price.size, lists.columns.shape[1]
+    m = price.size
+    size: int = lists.columns.shape[1]
     columns, near = lists.columns[i], lists.near[i]
     value[:] = np.inf
     limit = np.inf
@@ -156,7 +162,7 @@ def _look(i: int, costs: Costs, price: Any, lists: Lists, value: Any, buffer: An
 
 
 @compiled
-def look_up(rows: Any, costs: Costs, price: Any, lists: Lists) -> None:
+def look_up(rows: IntArray, costs: Costs, price: FloatArray, lists: Lists) -> None:
     """Make the lists of these rows anew."""
     buffer, value = np.empty(_TILE), np.empty(lists.columns.shape[1] + 1)
     for i in rows:
@@ -164,7 +170,7 @@ def look_up(rows: Any, costs: Costs, price: Any, lists: Lists) -> None:
 
 
 @compiled
-def row_minima(price: Any, lists: Lists, out: Any) -> None:
+def row_minima(price: FloatArray, lists: Lists, out: FloatArray) -> None:
     """A lower bound on `min_j costs[i, j] + price[j]` of every row: that minimum, where the list has it."""
     for i in range(out.size):
         least = lists.bound[i]
@@ -174,7 +180,7 @@ def row_minima(price: Any, lists: Lists, out: Any) -> None:
 
 
 @compiled
-def best_columns(costs: Costs, price: Any, first: int, stop: int, out: Any) -> None:
+def best_columns(costs: Costs, price: FloatArray, first: int, stop: int, out: FloatArray) -> None:
     """`min_j costs[i, j] + price[j]` of the rows `first <= i < stop`, over all columns."""
     buffer = np.empty(_TILE)
     m = price.size
@@ -220,7 +226,14 @@ def _move(pieces: Pieces, piece: int, before: int, amount: int, row: int, paid: 
 
 @compiled
 def place_mass(
-    costs: Costs, price: Any, lists: Lists, eps: float, pieces: Pieces, rows: Rows, work: int, counts: Any
+    costs: Costs,
+    price: FloatArray,
+    lists: Lists,
+    eps: float,
+    pieces: Pieces,
+    rows: Rows,
+    work: int,
+    counts: IntArray,
 ) -> int:
     """Rows in the ring bid until all mass is placed, or about `work` numbers have been looked at.
 
@@ -288,18 +301,18 @@ class _Search(NamedTuple):
     nodes in the heap, `touched` nodes, open columns and `reached` rows.
     """
 
-    heap: Any
-    place: Any
-    length: Any
-    came: Any
-    touched: Any
-    by: Any
-    root: Any
-    reached: Any
-    offset: Any
-    open: Any
-    seat: Any
-    sizes: Any
+    heap: IntArray
+    place: IntArray
+    length: FloatArray
+    came: IntArray
+    touched: IntArray
+    by: IntArray
+    root: IntArray
+    reached: IntArray
+    offset: FloatArray
+    open: IntArray
+    seat: IntArray
+    sizes: IntArray
 
 
 @compiled
@@ -370,7 +383,7 @@ def _nearest(search: _Search, m: int) -> int:
 
 
 @compiled
-def _reach_all(search: _Search, i: int, costs: Costs, price: Any, buffer: Any) -> None:
+def _reach_all(search: _Search, i: int, costs: Costs, price: FloatArray, buffer: FloatArray) -> None:
     """Note the ways from row i to all columns whose distance is not final."""
     m = price.size
     if 4 * search.sizes[2] < m:
@@ -387,7 +400,9 @@ def _reach_all(search: _Search, i: int, costs: Costs, price: Any, buffer: Any) -
 
 
 @compiled
-def reach_room(costs: Costs, price: Any, lists: Lists, pieces: Pieces, rows: Rows, counts: Any) -> int:
+def reach_room(
+    costs: Costs, price: FloatArray, lists: Lists, pieces: Pieces, rows: Rows, counts: IntArray
+) -> int:
     """Place mass of the rows in the ring along shortest paths to columns that have room.
 
     Where rows outbid each other for long (all other columns must become dearer than a far one before a row
@@ -452,7 +467,7 @@ def reach_room(costs: Costs, price: Any, lists: Lists, pieces: Pieces, rows: Row
 
 
 @compiled
-def _raise_prices(search: _Search, price: Any, pieces: Pieces, length: float) -> None:
+def _raise_prices(search: _Search, price: FloatArray, pieces: Pieces, length: float) -> None:
     """Raise the prices of all columns nearer than `length` by the difference."""
     for t in range(search.sizes[1]):
         node = search.touched[t]
@@ -465,7 +480,7 @@ def _raise_prices(search: _Search, price: Any, pieces: Pieces, length: float) ->
 
 
 @compiled
-def _shift(search: _Search, room: int, price: Any, pieces: Pieces, left: Any) -> None:
+def _shift(search: _Search, room: int, price: FloatArray, pieces: Pieces, left: IntArray) -> None:
     """Move as much mass as can be along the path to the piece `room` that nobody holds."""
     start = search.root[search.came[pieces.column[room]]]
     amount, piece = min(left[start], pieces.mass[room]), room

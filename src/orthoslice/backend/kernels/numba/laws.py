@@ -5,19 +5,23 @@ They stand beside the plain reference of `orthoslice.costs.laws.law_slopes`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 
+from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels import LONGEST_SIMD
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.sliced import as_bits, line_cost, line_slope
 from orthoslice.backend.kernels.numba.sorting import counters
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds, sort_row
 
+Tables: TypeAlias = tuple[Floats, Floats, Floats, Floats, Floats, Indices, Floats, Floats]
+"""The arrays of `orthoslice.costs.laws.KernelTables`."""
+
 
 @summing
-def _square_row(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
+def _square_row(row: Floats, stretch: float, means: Floats, pulls: Floats) -> float:
     """The summed costs of sorted points for p = 2, but for what the law varies within shares."""
     total = 0.0
     for k in range(row.size):
@@ -29,7 +33,7 @@ def _square_row(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
 
 
 @summing
-def _outside(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
+def _outside(row: Floats, stretch: float, means: Floats, pulls: Floats) -> float:
     """The summed costs for p = 1 of points that lie outside of their shares."""
     total = 0.0
     for k in range(row.size):
@@ -41,8 +45,15 @@ def _outside(row: Any, stretch: Any, means: Any, pulls: Any) -> Any:
 
 @compiled
 def _length_row(
-    row: Any, stretch: Any, means: Any, quantiles: Any, below: Any, table: Any, first: Any, pulls: Any
-) -> Any:
+    row: Floats,
+    stretch: float,
+    means: Floats,
+    quantiles: Floats,
+    below: Floats,
+    table: Floats,
+    first: Indices,
+    pulls: Floats,
+) -> float:
     """The summed costs for p = 1: few points lie inside of their shares, which are split there."""
     n = row.size
     total = _outside(row, stretch, means, pulls)
@@ -59,7 +70,7 @@ def _length_row(
 
 
 @compiled
-def _excess(z: Any, table: Any, low: Any, high: Any) -> Any:
+def _excess(z: float, table: Floats, low: int, high: int) -> tuple[float, float]:
     """E max(z - T, 0) and P(T < z), from a table of places, masses and excesses; z is between two knots."""
     places, masses, heights = table[0], table[1], table[2]
     while high - low > 1:
@@ -79,7 +90,7 @@ def _excess(z: Any, table: Any, low: Any, high: Any) -> Any:
 
 
 @compiled
-def _power_row(row: Any, stretch: Any, nodes: Any, rule: Any, p: Any, pulls: Any) -> Any:
+def _power_row(row: Floats, stretch: float, nodes: Floats, rule: Floats, p: float, pulls: Floats) -> float:
     """The summed costs for other powers, by the nodes of every share."""
     total = 0.0
     for k in range(row.size):
@@ -94,20 +105,21 @@ def _power_row(row: Any, stretch: Any, nodes: Any, rule: Any, p: Any, pulls: Any
 
 
 @compiled
-def _price_sorted(row: Any, s: Any, stretch: Any, p: Any, tables: Any, pulls: Any) -> Any:
+def _price_sorted(row: Floats, s: int, stretch: float, p: float, tables: Tables, pulls: Floats) -> float:
     """The cost of the sorted row `s`, and its slopes if `pulls` has room for them."""
     means, residue, quantiles, below, knots, first, nodes, rule = tables
     # One table for all rows, or one for each.
     own = s if means.shape[0] > 1 else 0
     if p == 2.0:
-        return _square_row(row, stretch, means[own], pulls) + row.size * stretch * stretch * residue[own]
+        within: float = residue[own]
+        return _square_row(row, stretch, means[own], pulls) + row.size * stretch * stretch * within
     if p == 1.0:
         return _length_row(row, stretch, means[own], quantiles[own], below[own], knots[own], first[own], pulls)
     return _power_row(row, stretch, nodes[own], rule, p, pulls)
 
 
 @compiled
-def _score_rows(rows: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any) -> None:
+def _score_rows(rows: Floats, stretch: Floats, p: float, unit: float, tables: Tables, scores: Floats) -> None:
     no_pulls = np.empty(0)
     for s in range(rows.shape[0]):
         scores[s] = unit * _price_sorted(rows[s], s, stretch[s], p, tables, no_pulls)
@@ -115,7 +127,14 @@ def _score_rows(rows: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores:
 
 @compiled
 def _score_bits(
-    bits: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any, floats: Any, bounds: Any
+    bits: Words,
+    stretch: Floats,
+    p: float,
+    unit: float,
+    tables: Tables,
+    scores: Floats,
+    floats: Floats,
+    bounds: Indices | None,
 ) -> None:
     n = bits.shape[1]
     starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
@@ -127,7 +146,14 @@ def _score_bits(
 
 @compiled
 def _slope_bits(
-    bits: Any, stretch: Any, p: Any, unit: Any, tables: Any, scores: Any, slopes: Any, bounds: Any
+    bits: Words,
+    stretch: Floats,
+    p: float,
+    unit: float,
+    tables: Tables,
+    scores: Floats,
+    slopes: Floats,
+    bounds: Indices | None,
 ) -> None:
     n = bits.shape[1]
     starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
@@ -140,8 +166,8 @@ def _slope_bits(
 
 
 def price_rows(
-    rows: Any, stretch: Any, p: float, factor: float, tables: Any, with_slopes: bool
-) -> tuple[Any, Any]:
+    rows: Floats, stretch: Floats, p: float, factor: float, tables: Tables, with_slopes: bool
+) -> tuple[Floats, Floats | None]:
     """`factor` times the costs of `rows (slices, n)` against a law times `stretch (slices,)`, and their slopes.
 
     `tables` are those of `orthoslice.costs.laws.KernelTables`. Slopes are None unless wanted; the rows may be
@@ -149,7 +175,7 @@ def price_rows(
     """
     n, scores = rows.shape[1], np.empty(rows.shape[0])
     unit, bits = factor / n, as_bits(rows)
-    bounds, tables = piece_bounds(n, bits.itemsize), tuple(tables)
+    bounds, tables = piece_bounds(n, bits.itemsize), cast(Tables, tuple(tables))
     if with_slopes:
         slopes = np.empty(rows.shape, dtype=rows.dtype)
         _slope_bits(bits, stretch, p, unit, tables, scores, slopes, bounds)

@@ -14,10 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.backend.kernels.numba._compile import compiled
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # A critical angle carries an error of at most two units in the last place of pi, 9e-16. Angles nearer
 # to each other than this may therefore be listed in the wrong order, and are taken as one.

@@ -11,10 +11,11 @@ The root is the last column. Empty pairs lead towards it from rows only (a stron
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from orthoslice.backend.array_types import FloatArray, IntArray
 from orthoslice.backend.kernels.numba._compile import compiled, ordering
 
 # Rows pay for a pair only if they gain more than rounding, as a share of the range of potentials.
@@ -31,12 +32,12 @@ _MOST = np.iinfo(np.int64).max
 class Tree(NamedTuple):
     """The `nodes (n + m, 6)` of a tree, and their `potential (n + m,)`."""
 
-    nodes: Any
-    potential: Any
+    nodes: IntArray
+    potential: FloatArray
 
 
 @ordering
-def _least(row: Any, price: Any) -> float:
+def _least(row: FloatArray, price: FloatArray) -> float:
     least = np.inf
     for j in range(row.size):
         least = min(least, row[j] + price[j])
@@ -44,7 +45,7 @@ def _least(row: Any, price: Any) -> float:
 
 
 @compiled
-def _cheapest(row: Any, price: Any, least: float) -> int:
+def _cheapest(row: FloatArray, price: FloatArray, least: float) -> int:
     """The column that costs this row so much."""
     j = 0
     while row[j] + price[j] != least:
@@ -53,7 +54,7 @@ def _cheapest(row: Any, price: Any, least: float) -> int:
 
 
 @compiled
-def _link(nodes: Any, node: int, parent: int, flow: int) -> None:
+def _link(nodes: IntArray, node: int, parent: int, flow: int) -> None:
     """Make a node a child of another one."""
     after = nodes[parent, _FIRST]
     nodes[node, PARENT], nodes[node, FLOW] = parent, flow
@@ -64,7 +65,7 @@ def _link(nodes: Any, node: int, parent: int, flow: int) -> None:
 
 
 @compiled
-def _unlink(nodes: Any, node: int) -> None:
+def _unlink(nodes: IntArray, node: int) -> None:
     after, before = nodes[node, _AFTER], nodes[node, _BEFORE]
     if after != -1:
         nodes[after, _BEFORE] = before
@@ -75,7 +76,7 @@ def _unlink(nodes: Any, node: int) -> None:
 
 
 @compiled
-def _settle(nodes: Any, potential: Any, cost: Any, stack: Any) -> None:
+def _settle(nodes: IntArray, potential: FloatArray, cost: FloatArray, stack: IntArray) -> None:
     """Depths and potentials of all nodes, from the root."""
     n, root, size = cost.shape[0], potential.size - 1, 1
     stack[0] = root
@@ -95,7 +96,7 @@ def _settle(nodes: Any, potential: Any, cost: Any, stack: Any) -> None:
 
 
 @compiled
-def _shift(nodes: Any, potential: Any, top: int, change: float, stack: Any) -> None:
+def _shift(nodes: IntArray, potential: FloatArray, top: int, change: float, stack: IntArray) -> None:
     """Change the potentials of a node and all below it, and set their depths."""
     size, stack[0] = 1, top
     while size > 0:
@@ -111,14 +112,14 @@ def _shift(nodes: Any, potential: Any, top: int, change: float, stack: Any) -> N
 
 
 @compiled
-def row_minima(cost: Any, price: Any, out: Any) -> None:
+def row_minima(cost: FloatArray, price: FloatArray, out: FloatArray) -> None:
     """`min_j cost[i, j] + price[j]` of every row."""
     for i in range(out.size):
         out[i] = _least(cost[i], price)
 
 
 @compiled
-def _first_pairs(cost: Any, a: Any, b: Any, price: Any, order: Any) -> Any:
+def _first_pairs(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, order: IntArray) -> IntArray:
     """Pairs of a tree, `(rows, columns, flows)`: each row, in this order, fills the columns cheapest to it.
 
     Every row is given one drop of mass more, and the root n drops of room, so that a row and a column never end
@@ -147,7 +148,7 @@ def _first_pairs(cost: Any, a: Any, b: Any, price: Any, order: Any) -> Any:
 
 
 @compiled
-def first_tree(cost: Any, a: Any, b: Any, price: Any, order: Any) -> Tree:
+def first_tree(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, order: IntArray) -> Tree:
     """A tree whose flows have the masses `a (n,)` and `b (m,)`; rows choose in this order, at these prices.
 
     Examples
@@ -185,7 +186,7 @@ def first_tree(cost: Any, a: Any, b: Any, price: Any, order: Any) -> Tree:
 
 
 @compiled
-def _leaving(nodes: Any, n: int, i: int, j: int) -> Any:
+def _leaving(nodes: IntArray, n: int, i: int, j: int) -> tuple[int, int, int, bool]:
     """Where the cycle of a pair closes, the node whose pair runs empty, its flow, and whether i is below it."""
     row, column = i, j
     least_i, least_j, node_i, node_j = _MOST, _MOST, -1, -1
@@ -203,7 +204,9 @@ def _leaving(nodes: Any, n: int, i: int, j: int) -> Any:
 
 
 @compiled
-def _exchange(nodes: Any, potential: Any, n: int, i: int, j: int, gain: float, stack: Any) -> None:
+def _exchange(
+    nodes: IntArray, potential: FloatArray, n: int, i: int, j: int, gain: float, stack: IntArray
+) -> None:
     """Bring in the pair of row i and the node j of a column, by which the row gains so much."""
     join, leaving, moved, is_row_below = _leaving(nodes, n, i, j)
     node = i
@@ -228,7 +231,7 @@ def _exchange(nodes: Any, potential: Any, n: int, i: int, j: int, gain: float, s
 
 
 @compiled
-def improve(cost: Any, tree: Tree, state: Any, pivots: int) -> bool:
+def improve(cost: FloatArray, tree: Tree, state: IntArray, pivots: int) -> bool:
     """Rows take turns to bring in the pair that they would gain most by; False if `pivots` were not enough.
 
     `state` is the row whose turn it is, how many rows in succession gained nothing, and how many rows on the
