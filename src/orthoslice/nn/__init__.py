@@ -190,7 +190,9 @@ class SphericalSlicedWassersteinLoss(Loss):
     def _score(self) -> Score:
         return self._on_sphere
 
-    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+    def _check_pair(
+        self, x: torch.Tensor, y: torch.Tensor | None, wanted: tuple[bool, bool] = (False, False)
+    ) -> torch.Tensor:
         if not self._is_uniform:
             return super()._check_pair(x, y, wanted)
         if y is not None:

@@ -7,7 +7,7 @@ outside of the operator, which is a function of its arguments then: a graph may 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +18,10 @@ from orthoslice.backend.torch_internals import (
     recording_gradients,
 )
 from orthoslice.nn._inputs import check_seed, refuse_graph, refuse_transforms
-from orthoslice.nn._steps import find_loss
+from orthoslice.nn._steps import Weights, find_loss
+
+if TYPE_CHECKING:
+    from orthoslice.nn._loss import Loss
 
 _SCHEMA = (
     "(Tensor x, Tensor y, Tensor? x_weights, Tensor? y_weights, Tensor? step, int serial, int? rng, "
@@ -26,7 +29,9 @@ _SCHEMA = (
 )
 
 
-def recorded_step(loss: Any, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+def recorded_step(
+    loss: Loss, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+) -> torch.Tensor:
     """The value of a loss, by an operator that compilers and transforms of torch take as it is."""
     is_exporting = getattr(torch.compiler, "is_exporting", None)
     if torch.jit.is_tracing() or (is_exporting is not None and is_exporting()):
@@ -49,7 +54,7 @@ def recorded_step(loss: Any, x: Any, y: Any, weights: Any, rng: int | None) -> t
     return value
 
 
-def _taken_number(loss: Any, rng: int | None) -> torch.Tensor | None:
+def _taken_number(loss: Loss, rng: int | None) -> torch.Tensor | None:
     """As `taken_step` of a loss, in words that compilers read; a graph runs in one thread at a time."""
     if rng is not None:
         return None
@@ -64,7 +69,14 @@ def _value_type(x: torch.Tensor, y: torch.Tensor) -> torch.dtype:
 
 
 def _work_out(
-    x: Any, y: Any, x_weights: Any, y_weights: Any, step: Any, serial: int, rng: int | None, wanted: list[bool]
+    x: torch.Tensor,
+    y: torch.Tensor,
+    x_weights: torch.Tensor | None,
+    y_weights: torch.Tensor | None,
+    step: torch.Tensor | None,
+    serial: int,
+    rng: int | None,
+    wanted: list[bool],
 ) -> tuple[torch.Tensor, ...]:
     """The value and its gradients by the first four arguments; an empty tensor where one is not wanted."""
     with recording_gradients(), torch.enable_grad():
@@ -85,7 +97,9 @@ def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tenso
     ctx.save_for_backward(*output[1:])
 
 
-def _pull_back(ctx: Any, cotangent: Any, *of_gradients: Any) -> tuple[Any, ...]:
+def _pull_back(
+    ctx: Any, cotangent: torch.Tensor | None, *of_gradients: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
     if any(g is not None for g in of_gradients):
         raise RuntimeError(
             "orthoslice gives first derivatives in torch, and a second one was asked for. JAX has both."
@@ -102,7 +116,14 @@ _compiled_step.register_autograd(_pull_back, setup_context=_keep_gradients)
 
 @_compiled_step.register_fake  # type: ignore[untyped-decorator]
 def _(
-    x: Any, y: Any, x_weights: Any, y_weights: Any, step: Any, serial: int, rng: Any, wanted: Any
+    x: torch.Tensor,
+    y: torch.Tensor,
+    x_weights: torch.Tensor | None,
+    y_weights: torch.Tensor | None,
+    step: torch.Tensor | None,
+    serial: int,
+    rng: int | None,
+    wanted: list[bool],
 ) -> tuple[torch.Tensor, ...]:
     value = x.new_empty((), dtype=_value_type(x, y))
     clouds = zip((x, y, x_weights, y_weights), wanted, strict=True)
@@ -117,7 +138,9 @@ class _TransformedStep(torch.autograd.Function):  # type: ignore[misc]
     backward = staticmethod(_pull_back)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], *arguments: object
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
         """One cloud after the other, all with the same directions."""
         results = []
         for k in range(info.batch_size):

@@ -6,13 +6,13 @@ import abc
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from orthoslice.backend.arrays import STEPS, Key, is_bridged, is_captured
+from orthoslice.backend.arrays import STEPS, HostArray, Key, is_bridged, is_captured
 from orthoslice.backend.arrays.autodiff import wants_gradients
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
 from orthoslice.backend.kernels.paying import expecting_many
@@ -38,6 +38,8 @@ from orthoslice.nn._inputs import (
     warn_of_images,
 )
 from orthoslice.nn._plans import (
+    Drawn,
+    StepOutcome,
     StepPlan,
     always_fits,
     at_least_single,
@@ -50,7 +52,7 @@ from orthoslice.nn._plans import (
     run_on_host,
     run_to_distance,
 )
-from orthoslice.nn._steps import Caches, Turns, WithGradients, enrol, split_gradient
+from orthoslice.nn._steps import Caches, Turns, Weights, WithGradients, enrol, split_gradient
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
@@ -87,13 +89,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_directions: Any,
-        p: Any,
+        n_directions: int | None,
+        p: float,
         directions: Any,
         target: Any,
-        distance: Any,
-        seed: Any,
-        memory: Any,
+        distance: bool,
+        seed: int | None,
+        memory: int | str,
     ) -> None:
         super().__init__()
         law = target if isinstance(target, Law) and self._takes_laws else None
@@ -160,14 +162,22 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return self._recorded_value(x, y, weights, rng)
         return self._value(x, y, weights, rng)
 
-    def _recorded_value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+    def _recorded_value(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> torch.Tensor:
         """The value where torch records what is done, to compile or transform it."""
         from orthoslice.nn._graph import recorded_step
 
         return recorded_step(self, x, y, weights, rng)
 
     def value_at(
-        self, step: torch.Tensor | None, x: Any, y: Any, x_weights: Any, y_weights: Any, rng: int | None
+        self,
+        step: torch.Tensor | None,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        x_weights: torch.Tensor | None,
+        y_weights: torch.Tensor | None,
+        rng: int | None,
     ) -> torch.Tensor:
         """The value with the directions of a step, or of a seed; no step is taken."""
         twin = object.__new__(type(self))
@@ -228,7 +238,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             return result
         return self._value_and_grad(x, y, weights, rng, y_grad)
 
-    def _check_pair(self, x: Any, y: Any, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+    def _check_pair(
+        self, x: torch.Tensor, y: torch.Tensor | None, wanted: tuple[bool, bool] = (False, False)
+    ) -> torch.Tensor:
         """What to compare `x` with; `wanted` says whether gradients by `x` and by `y` are to be returned."""
         if wanted[1] and y is None:
             raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
@@ -246,7 +258,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         check_tensor("y", y, wanted[1])
         return y
 
-    def _value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+    def _value(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> torch.Tensor:
         plan, x, y = self._find_plan(x, y, weights, rng)
         if plan is None:
             return self._value_in_general(x, y, weights, rng)
@@ -262,7 +276,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         return value
 
     def _value_and_grad(
-        self, x: Any, y: Any, weights: Any, rng: int | None, y_grad: bool
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
         refuse_transforms()
         plan, x, y = self._find_plan(x, y, weights, rng)
@@ -281,7 +295,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
 
-    def _find_plan(self, x: Any, y: Any, weights: Any, rng: int | None) -> tuple[StepPlan | None, Any, Any]:
+    def _find_plan(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> tuple[StepPlan | None, torch.Tensor, torch.Tensor]:
         """How to make the whole step by kernels, or None where they cannot; and the clouds as plain memory.
 
         Looked up, not worked out: for small clouds the host is what takes time.
@@ -301,13 +317,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             plan = self._make_plan(shape, x, y)
         return plan if plan is not None and plan.fits(x, y) else None, x, y
 
-    def _start_step(self, plan: StepPlan, rng: int | None) -> Callable[..., tuple[Any, Any]]:
+    def _start_step(self, plan: StepPlan, rng: int | None) -> Callable[..., StepOutcome]:
         """Draw the directions of a step; returns a function of x, y and `wanted` that makes and counts it."""
         theta, step = plan.directions(self, rng)
         counted = step if self.training else None
         return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
 
-    def _make_plan(self, shape: Any, x: Any, y: Any) -> StepPlan | None:
+    def _make_plan(self, shape: Hashable, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         plans = self.caches.plans
         if len(plans) >= _MOST_PLANS:
             plans.clear()
@@ -316,7 +332,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         plans[shape] = plan
         return plan
 
-    def _plan_whole_step(self, x: Any, y: Any) -> StepPlan | None:
+    def _plan_whole_step(self, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         options = self._options(None)
         if self._sampler is None:
             # Here only their number counts; those that were rounded to another type are checked when used.
@@ -330,7 +346,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             plan = plan._replace(run=functools.partial(run_to_distance, plan.run, self.p))
         return plan
 
-    def _plan_on_host(self, request: Request, x: Any, y: Any) -> StepPlan | None:
+    def _plan_on_host(self, request: Request, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         if not (
             is_bridged(x) and is_bridged(self.step) and x.dtype == y.dtype in (torch.float32, torch.float64)
         ):
@@ -339,7 +355,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         given = self._sampler is None
         if host_step_refusal(request, *tables) or (self.theta is not None and self.theta.dtype != x.dtype):
             return None
-        draw: Any = given_on_host
+        draw: Callable[..., tuple[HostArray, torch.Tensor | None]] = given_on_host
         with expecting_many():
             step = make_host_step(request, *tables)
             if not given:
@@ -351,14 +367,14 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             False, functools.partial(fits_on_host, step), draw, functools.partial(run_on_host, step)
         )
 
-    def _plan_on_device(self, request: Request, x: Any, y: Any) -> StepPlan | None:
+    def _plan_on_device(self, request: Request, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         run = whole_step(request, x, y, self.step, self._has_target and self._sampler is None)
         if run is None:
             return None
         is_half = not x.dtype == y.dtype == torch.float32
         return StepPlan(is_half, always_fits, self._choose_drawing(request, x.shape[1]), run)
 
-    def _choose_drawing(self, request: Request, dim: int) -> Any:
+    def _choose_drawing(self, request: Request, dim: int) -> Callable[..., Drawn]:
         """Where the directions of a whole step come from."""
         if self._sampler is None:
             return given_directions
@@ -372,7 +388,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     def _drawn_ahead(self, blocks: Blocks, slices: int) -> DrawnAhead:
         """Directions of several steps at once, shared by all plans that draw alike."""
-        ahead: dict[Any, DrawnAhead] = self.caches.ahead
+        ahead = self.caches.ahead
         alike = self.step.device, blocks.rows, slices, blocks.dim
         if alike not in ahead:
             with torch.inference_mode(False):
@@ -393,7 +409,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             progress=False,
         )
 
-    def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+    def _value_in_general(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> torch.Tensor:
         """By the driver of the public function: any device, type, batch and sampler."""
         self._check_device(x, rng)
         # A loss warns once.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,8 +17,15 @@ from orthoslice.directions.drawing import Blocks
 from orthoslice.estimates.fused import WholeStep
 from orthoslice.estimates.host_step import HostStep
 
+if TYPE_CHECKING:
+    from orthoslice.nn._loss import Loss
+
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
+
+
+StepOutcome: TypeAlias = tuple[torch.Tensor, torch.Tensor | None]
+"""The value of a step, and its gradients by x and y, one below the other, where they were wanted."""
 
 
 class StepPlan(NamedTuple):
@@ -28,12 +35,12 @@ class StepPlan(NamedTuple):
     """Whether one of them is in half precision, and both are made single."""
     fits: Callable[[torch.Tensor, torch.Tensor], bool]
     """Whether these clouds can be taken as they are; elsewhere the driver takes them."""
-    directions: Callable[[Any, int | None], Drawn]
+    directions: Callable[[Loss, int | None], Drawn]
     """Takes the loss and a seed, or None for its own step."""
     run: WholeStep
 
 
-def run_to_distance(run: WholeStep, p: float, *arguments: object) -> tuple[Any, Any]:
+def run_to_distance(run: WholeStep, p: float, *arguments: object) -> StepOutcome:
     """As a whole step, for the p-th root of its value."""
     value, gradient = run(*arguments)
     distance = value ** (1 / p)
@@ -67,7 +74,7 @@ def run_on_host(
     theta: HostArray,
     count: torch.Tensor,
     wanted: tuple[bool, bool],
-) -> tuple[Any, Any]:
+) -> StepOutcome:
     """A whole step of tensors in host memory."""
     clouds, gradient = (_as_table(x), _as_table(y)), None
     if wanted[0] or wanted[1]:
@@ -82,8 +89,8 @@ def run_on_host(
 
 
 def draw_on_host(
-    draw: Any, blocks: list[Blocks], slices: int, loss: Any, rng: int | None
-) -> tuple[HostArray, Any]:
+    draw: Callable[..., Any], blocks: list[Blocks], slices: int, loss: Any, rng: int | None
+) -> tuple[HostArray, torch.Tensor | None]:
     """As many directions out of these blocks, as rows in host memory, and the step that they are of."""
     key, step = loss._key(rng)
     key = Key(key.high.numpy(), key.low.numpy())
@@ -92,26 +99,28 @@ def draw_on_host(
     return (parts[0] if len(parts) == 1 else np.concatenate(parts))[:slices], step
 
 
-def given_on_host(loss: Any, rng: int | None) -> tuple[HostArray, Any]:
+def given_on_host(loss: Loss, rng: int | None) -> tuple[HostArray, torch.Tensor | None]:
     """Given directions, as :func:`given_directions` for tensors in host memory."""
     theta = loss.caches.checked_theta.get_or_make(_checked_table, loss._buffers["theta"])
     return theta, loss._buffers["step"] if rng is None else None
 
 
-def given_directions(loss: Any, rng: int | None) -> Drawn:
+def given_directions(loss: Loss, rng: int | None) -> Drawn:
     """Directions that stay the same, as rows, and the step that they are used in."""
     theta = loss.caches.checked_theta.get_or_make(_checked_rows, loss._buffers["theta"])
     return theta, loss._buffers["step"] if rng is None else None
 
 
-def draw_step(draw: Any, blocks: Blocks, slices: int, loss: Any, rng: int | None) -> Drawn:
+def draw_step(draw: Callable[..., Any], blocks: Blocks, slices: int, loss: Loss, rng: int | None) -> Drawn:
     """As many directions out of these blocks, as rows, and the step that they are of."""
     key, step = loss._key(rng)
     theta = draw(blocks._replace(key=key, step=step)).theta
     return theta if theta.shape[0] == slices else theta[:slices], step
 
 
-def draw_steps_ahead(ahead: DrawnAhead, draw: Any, loss: Any, rng: int | None) -> Drawn:
+def draw_steps_ahead(
+    ahead: DrawnAhead, draw: Callable[[Loss, int | None], Drawn], loss: Loss, rng: int | None
+) -> Drawn:
     """The same, made together with those of other steps."""
     key, step = loss._key(rng)
     # A graph may outlive what is held here.

@@ -7,14 +7,21 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from orthoslice.backend.arrays import is_captured
 from orthoslice.backend.arrays.autodiff import first_derivative, is_differentiated_again
 from orthoslice.backend.torch_internals import is_forward_mode, write_count
+
+if TYPE_CHECKING:
+    from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+    from orthoslice.nn._loss import Loss
+
+Weights: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
+"""The weights of x and of y; None for points of equal mass."""
 
 
 class Turns:
@@ -68,9 +75,9 @@ class Caches:
     """Results that a loss keeps, valid until its tensors are moved; copies of a loss start with none."""
 
     def __init__(self) -> None:
-        self.plans: dict[Any, Any] = {}
+        self.plans: dict[Hashable, Any] = {}
         """By shapes, types, places and options; None where no plan is possible."""
-        self.ahead: dict[Any, Any] = {}
+        self.ahead: dict[Hashable, DrawnAhead] = {}
         """Directions of several steps, by how they are drawn."""
         self.checked_theta = TensorCache()
         self.theta_checksum = TensorCache()
@@ -79,10 +86,10 @@ class Caches:
 
 
 _serials = itertools.count()
-_losses: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_losses: weakref.WeakValueDictionary[int, Loss] = weakref.WeakValueDictionary()
 
 
-def enrol(loss: Any) -> int:
+def enrol(loss: Loss) -> int:
     """A number by which :func:`find_loss` finds this loss in this process: operators of torch take numbers."""
     serial = next(_serials)
     _losses[serial] = loss

@@ -31,6 +31,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -47,6 +48,8 @@ from orthoslice.estimates.result import root
 from orthoslice.estimates.underflow import power_may_underflow
 from orthoslice.nn._inputs import check_seed, refuse_transforms
 from orthoslice.nn._loss import Loss
+from orthoslice.nn._plans import StepPlan
+from orthoslice.nn._steps import Weights
 from orthoslice.parallel._ranks import GatheredRows, Ranks
 from orthoslice.parallel._ways import Shards, by_points, by_projections, sends_projections
 
@@ -81,7 +84,7 @@ class _ShardedLoss(Loss):
 
     _takes_laws = False
 
-    def __init__(self, *arguments: object, process_group: Any, averaged: bool, **options: Any) -> None:
+    def __init__(self, *arguments: Any, process_group: Any, averaged: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         # Not a buffer: DDP and FSDP would overwrite the shard of every rank with that of the first.
         target = self.target
@@ -90,13 +93,15 @@ class _ShardedLoss(Loss):
         self.process_group = process_group
         self.averaged = bool(averaged)
 
-    def _apply(self, fn: Any, *args: Any, **options: Any) -> Any:
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], *args: Any, **options: Any) -> Any:
         moved = super()._apply(fn, *args, **options)
         if self.target is not None:
             self.target = fn(self.target)
         return moved
 
-    def _check_pair(self, x: object, y: object, wanted: tuple[bool, bool] = (False, False)) -> torch.Tensor:
+    def _check_pair(
+        self, x: torch.Tensor, y: torch.Tensor | None, wanted: tuple[bool, bool] = (False, False)
+    ) -> torch.Tensor:
         try:
             return super()._check_pair(x, y, wanted)
         except (TypeError, ValueError) as error:
@@ -106,13 +111,17 @@ class _ShardedLoss(Loss):
                 self._tell(ranks, _Report(), error)
             raise
 
-    def _find_plan(self, x: object, y: object, weights: object, rng: int | None) -> Any:
+    def _find_plan(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> tuple[StepPlan | None, torch.Tensor, torch.Tensor]:
         # On its own a process makes whole steps by kernels, where it can.
         if Ranks.of(self.process_group).is_alone:
             return super()._find_plan(x, y, weights, rng)
         return None, x, y
 
-    def _recorded_value(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+    def _recorded_value(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> torch.Tensor:
         """A compiler breaks its graph here and goes on after it: ranks talk to each other in there."""
         if not torch.compiler.is_compiling():
             refuse_transforms()
@@ -121,7 +130,9 @@ class _ShardedLoss(Loss):
         value: torch.Tensor = run_uncompiled(self._value, x, y, weights, rng)
         return value
 
-    def _value_in_general(self, x: Any, y: Any, weights: Any, rng: int | None) -> torch.Tensor:
+    def _value_in_general(
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
+    ) -> torch.Tensor:
         ranks = Ranks.of(self.process_group)
         if ranks.is_alone:
             return super()._value_in_general(x, y, weights, rng)
@@ -151,7 +162,7 @@ class _ShardedLoss(Loss):
             return root(value, self.p) if self.distance else value
 
     def _value_and_grad(
-        self, x: object, y: object, weights: object, rng: int | None, y_grad: bool
+        self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
         value, *gradients = super()._value_and_grad(x, y, weights, rng, y_grad)
         # No average follows, so the factor that prepares for it is divided out.
@@ -228,7 +239,7 @@ class _ShardedLoss(Loss):
                 buffer.fill_(word)
         return [_Report(*row[:-k]) for row in words]
 
-    def _is_strained(self, reports: list[_Report], inputs: Any) -> bool:
+    def _is_strained(self, reports: list[_Report], inputs: tuple[Any, ...]) -> bool:
         """Whether powers may leave the range of the type.
 
         Such clouds are scaled, and may be estimated again in a wider type: each rank gathers all points for it.

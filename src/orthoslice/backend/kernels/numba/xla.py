@@ -8,14 +8,14 @@ places. Only version 0 of the interface is read so: :func:`orthoslice.backend.ke
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from orthoslice.backend.array_types import Floats, Indices, Words
+from orthoslice.backend.array_types import Floats, Indices, IntArray, Words
 from orthoslice.backend.kernels.numba._compile import compiled, compiled_for_c
 from orthoslice.backend.kernels.numba.sliced import _score_rows, _slope_rows
 from orthoslice.backend.kernels.numba.sorting import SHORTEST_SPLIT
@@ -34,6 +34,9 @@ _IS_METADATA, _EXECUTE, _FLOAT64 = 1, 3, 12
 
 _LOW_WORD = 0xFFFFFFFF
 
+Frame: TypeAlias = IntArray
+"""A pointer to the words of a call frame, which is read as an array is."""
+
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _pointer(typing_context: Any, address: int) -> Any:
@@ -51,7 +54,7 @@ def _words(address: int, count: int) -> Any:
 
 
 @compiled
-def _is_to_run(frame: Any) -> Any:
+def _is_to_run(frame: Frame) -> Any:
     """Whether a call is to be carried out; a question for the version is answered."""
     if frame[_EXTENSION] != 0:
         extension = _words(frame[_EXTENSION], 4)
@@ -74,7 +77,7 @@ def _buffer(entries: int, k: int) -> tuple[int, int, int, int]:
 
 
 @compiled
-def _attribute(frame: Any, k: int) -> Any:
+def _attribute(frame: Frame, k: int) -> Any:
     """The k-th number in the order of names."""
     scalar = _words(_words(frame[_ATTRIBUTES], k + 1)[k], 2)
     return carray(_pointer(scalar[_SCALAR_VALUE]), (1,), np.float64)[0]
@@ -90,7 +93,7 @@ def _write_scores(entries: int, scores: Floats) -> None:
 
 
 @compiled
-def _projections(frame: Any, bits: Words) -> tuple[Words, Words]:
+def _projections(frame: Frame, bits: Words) -> tuple[Words, Words]:
     """Both arguments of a call, as rows of words."""
     x, rows, n, _ = _buffer(frame[_ARGUMENTS], 0)
     y, _, m, _ = _buffer(frame[_ARGUMENTS], 1)
@@ -98,7 +101,7 @@ def _projections(frame: Any, bits: Words) -> tuple[Words, Words]:
 
 
 @compiled
-def _run_scores(frame: Any, floats: Floats, bits: Words) -> None:
+def _run_scores(frame: Frame, floats: Floats, bits: Words) -> None:
     """Scores of projections of the type of `floats`; `bits` has the unsigned type of that width."""
     if not _is_to_run(frame):
         return
@@ -113,7 +116,7 @@ def _run_scores(frame: Any, floats: Floats, bits: Words) -> None:
 
 
 @compiled
-def _run_slopes(frame: Any, floats: Floats, bits: Words) -> None:
+def _run_slopes(frame: Frame, floats: Floats, bits: Words) -> None:
     """The same, and slopes."""
     if not _is_to_run(frame):
         return
@@ -138,22 +141,22 @@ def _room(bits: Words) -> Indices:
 _BUCKETS = tuple(cast(Indices, piece_bounds(SHORTEST_SPLIT, width)).size for width in (4, 8))
 
 
-def _scores_float32(frame: Any) -> Any:
+def _scores_float32(frame: Frame) -> Any:
     _run_scores(frame, np.empty(0, np.float32), np.empty(0, np.uint32))
     return _pointer(0)
 
 
-def _scores_float64(frame: Any) -> Any:
+def _scores_float64(frame: Frame) -> Any:
     _run_scores(frame, np.empty(0, np.float64), np.empty(0, np.uint64))
     return _pointer(0)
 
 
-def _slopes_float32(frame: Any) -> Any:
+def _slopes_float32(frame: Frame) -> Any:
     _run_slopes(frame, np.empty(0, np.float32), np.empty(0, np.uint32))
     return _pointer(0)
 
 
-def _slopes_float64(frame: Any) -> Any:
+def _slopes_float64(frame: Frame) -> Any:
     _run_slopes(frame, np.empty(0, np.float64), np.empty(0, np.uint64))
     return _pointer(0)
 
