@@ -16,8 +16,8 @@ from orthoslice.backend.arrays import HostArray
 from orthoslice.cli.column_kinds import Category, as_numbers, as_texts
 from orthoslice.cli.sources import How, Source
 
-# In standard units, a row that changes from one value of a category to another moves as far as a number that
-# changes by so many standard deviations. The sides of a fair coin, written as 0 and 1, are as far apart.
+# A row that changes from one value of a category to another moves as far as a number that changes by
+# `CATEGORY_STEP` standard deviations. The sides of a fair coin, written as 0 and 1, are as far apart.
 CATEGORY_STEP = 2.0
 
 

@@ -256,7 +256,7 @@ class Auction:
 
 
 def _free_columns(masses: IntArray, price: FloatArray, capacity: int) -> Pieces:
-    """Columns that nobody has room in yet, each a single piece."""
+    """Columns in which no row has room yet, each a single piece."""
     m = len(masses)
     unused = np.zeros(capacity - m, dtype=np.int64)
     free = np.append(np.arange(capacity - 1, m - 1, -1), [*[0] * m, capacity - m])

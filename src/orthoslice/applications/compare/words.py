@@ -24,7 +24,7 @@ _MANY_ROWS = 2000
 # The most columns to name, and the least share of one: less is shown as 0%.
 _SHOWN_FEATURES, _LEAST_SHARE = 5, 0.005
 
-# Tables that are at most so many times as far apart as shuffled rows may seem not to differ.
+# Tables at most `_HARDLY_MORE` times as far apart as shuffled rows may seem not to differ.
 _HARDLY_MORE = 1.1
 
 # The most columns to name that changed.

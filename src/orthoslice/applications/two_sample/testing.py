@@ -48,8 +48,8 @@ from orthoslice.estimates.request import plan_layout
 # Bytes a point besides the points, where pairs are priced in space: labels, and a direction in order.
 _SPACE_BYTES = 112
 
-# `method="auto"` prices pairs in space on so many directions that directions times all coordinates stay
-# below `_SPACE_WORK`, where 999 permutations take some 9 seconds of one core.
+# `method="auto"` prices pairs in space on at most `_SPACE_WORK` / (all coordinates) directions, on which 999
+# permutations take some 9 seconds of one core.
 _SPACE_WORK, _MOST_IN_SPACE, _FEWEST_IN_SPACE = 128 * 200_000, 128, 32
 
 __all__ = ["TwoSampleResult", "two_sample_test"]
@@ -181,8 +181,8 @@ def two_sample_test(
     whose products of ranks, as in Spearman's correlation, have the means that are farthest apart. Shapes are
     left out above ten million coordinates, and pairs where their number times (n + m) exceeds 40 million.
 
-    **Stopping early.** A test ends before `n_permutations` only if so many permutations reach each statistic
-    that all p-values exceed 10% beyond doubt: if 10% of all permutations reached one, as many among those tried
+    **Stopping early.** A test ends before `n_permutations` only if enough permutations reach each statistic to
+    put all p-values above 10% beyond doubt: if 10% of all permutations reached one, as many among those tried
     would have a probability below 1/1000. The p-values reported then are above 10%. So a test at a level of up
     to 10% rejects only if all permutations were made, and would have rejected without stopping: its level is
     kept. What it loses are samples with a small p-value that looked large at a stop, which have a probability

@@ -36,7 +36,7 @@ class PlainWork(NamedTuple):
 
     @classmethod
     def of(cls, *arrays: Array, times: float = 1) -> PlainWork:
-        """So many times the numbers of some arrays, of the first one's type.
+        """`times` times the numbers of some arrays, of the first one's type.
 
         Examples
         --------

@@ -3,7 +3,8 @@
 Compiling a kernel takes about as long as plain array code takes for `PLAIN_NUMBERS` numbers. So smaller work is
 left to plain code until that many numbers were gone through; then the kernel is compiled. That
 takes at most twice as long as the better of both. A kernel in the cache needs numba too, which takes about as
-long to load as plain code takes for `LOADING_NUMBERS`: a process loads it after so many, of all kernels.
+long to load as plain code takes for `LOADING_NUMBERS`: a process loads it once plain code went through that
+many numbers in place of any kernels.
 Numbers are counted, no time is measured: the same calls choose the same.
 
 Nothing here imports numba, which takes longer than many a first call.
@@ -42,7 +43,7 @@ _lock = threading.Lock()
 _begun: set[str] = set()
 _plain: Counter[str] = Counter()
 
-# What the whole computation at hand is about to go through: its first piece need not be left to plain code.
+# How many numbers the whole computation will go through: its first piece need not be left to plain code.
 _expected = contextvars.ContextVar("orthoslice_expected", default=0)
 
 
@@ -76,7 +77,7 @@ def is_ready(kernel: str) -> bool:
 
 
 def pays(kernel: str, numbers: int) -> bool:
-    """Whether to use a kernel rather than have plain code go through so many numbers."""
+    """Whether to use a kernel rather than have plain code go through `numbers` numbers."""
     if kernel in _begun:
         return True
     expected = max(numbers, _expected.get())
@@ -87,7 +88,7 @@ def pays(kernel: str, numbers: int) -> bool:
 
 
 def count_plain(kernel: str, numbers: int) -> None:
-    """Note that plain code went through so many numbers in place of a kernel."""
+    """Note that plain code went through `numbers` numbers in place of a kernel."""
     with _lock:
         _plain[kernel] += numbers + _NUMBERS_A_CALL
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PIXEL = re.compile(r"pixel (\d+),(\d+)( red| green| blue)?")
 
-# Images are shown with at most so many pixels a side.
+# The most pixels that a side of a shown image has.
 _MOST_SIDE = 128
 
 # How many images of each table are paired, and how many pairs are shown.

@@ -156,7 +156,7 @@ __device__ __forceinline__ int transform(real (&own)[ITEMS], const Tile& tile, i
 // blocks one after the other, from `first_row` of block 0 on.
 struct Part {
     long long start, n;
-    int low, high, points;  // columns from `low` to `high` are wanted, and so many points of the tile exist
+    int low, high, points;  // the columns that are wanted, and how many points of the tile exist
 
     __device__ Part(const Tile& tile, long long n, int block, int block_rows, long long first_row, long long n_rows)
         : n(n) {

@@ -40,7 +40,7 @@ def room_refusal(device: int, dim: int, item_bytes: int) -> str | None:
 
 
 class _Tiles(NamedTuple):
-    """How points are dealt to thread blocks: tiles of them, each of so many threads and bytes."""
+    """How points are dealt to thread blocks: the number of tiles, and the threads and bytes of each."""
 
     n_tiles: int
     threads: int
@@ -50,7 +50,7 @@ class _Tiles(NamedTuple):
 
     @classmethod
     def of(cls, n: int, signs: Tensor, held: int) -> _Tiles:
-        """Those of `n` points, for thread blocks that hold so many tiles."""
+        """The tiles of `n` points, for thread blocks that hold `held` tiles."""
         log_dim, size = signs.shape[-1].bit_length() - 1, signs.element_size()
         log_columns = max(log_dim, _BITS)
         room = min(_TILE_BYTES, most_shared_bytes(signs.get_device()) // held)

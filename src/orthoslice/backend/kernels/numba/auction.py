@@ -50,7 +50,7 @@ class Lists(NamedTuple):
 class Pieces(NamedTuple):
     """Who holds how much room in which column at which price.
 
-    Pieces of a column are a chain, from `head (m,)` along `following`. Nobody holds those of owner -1. The last
+    Pieces of a column are a chain, from `head (m,)` along `following`. No row holds those of owner -1. The last
     entry of `free` says how many of its first ones are numbers of pieces that are not in use.
     """
 
@@ -481,7 +481,7 @@ def _raise_prices(search: _Search, price: FloatArray, pieces: Pieces, length: fl
 
 @compiled
 def _shift(search: _Search, room: int, price: FloatArray, pieces: Pieces, left: IntArray) -> None:
-    """Move as much mass as can be along the path to the piece `room` that nobody holds."""
+    """Move as much mass as can be along the path to `room`, a piece that no row holds."""
     start = search.root[search.came[pieces.column[room]]]
     amount, piece = min(left[start], pieces.mass[room]), room
     while search.came[pieces.column[piece]] != start:
