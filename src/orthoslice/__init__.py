@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from orthoslice import control, datasets, directions, exact
     from orthoslice.applications.bounds import Bounds, wasserstein_bounds
-    from orthoslice.applications.compare.compare import Comparison, compare
+    from orthoslice.applications.compare.compare import compare
+    from orthoslice.applications.compare.comparison import Comparison
     from orthoslice.applications.descent.barycenter import barycenter
     from orthoslice.applications.descent.descent import Descent
     from orthoslice.applications.descent.flow import flow
@@ -89,7 +90,7 @@ _HOMES = {
     "BootstrapResult": "applications.two_sample.bootstrap",
     "Bounds": "applications.bounds",
     "CircularTransport": "applications.spherical.circle",
-    "Comparison": "applications.compare.compare",
+    "Comparison": "applications.compare.comparison",
     "Coupling": "couplings.coupling",
     "Descent": "applications.descent.descent",
     "Embedding": "applications.embedding",

@@ -119,7 +119,7 @@ def test_ctrl_c_while_a_file_is_written(run, tables, tmp_path, monkeypatch, name
 LIMIT = """
 import resource
 import orthoslice.cli.row_pairs as row_pairs
-import orthoslice.applications.compare.compare as comparing
+import orthoslice.applications.compare.comparison as comparing
 real = row_pairs.replacing
 def limited(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -161,20 +161,13 @@ def compare_with_control(
     import pandas as pd
 
     frame_of = _frames(adata, obsm, layer)
-    positions = _positions(adata, groupby, None)
-    if control not in positions:
-        raise ValueError(f"`control` must be one of {listed(list(positions))}; got {control!r}.")
-    wanted = positions if groups is None else _positions(adata, groupby, groups)
-    others = {label: rows for label, rows in wanted.items() if label != control}
-    if not others:
-        raise ValueError(f"`groups` must name others than the control; got {control!r} only.")
+    own_rows, others = _control_and_others(adata, groupby, control, groups)
     if donor is not None:
         _check_key("donor", donor, adata.obs.columns)
     donors = None if donor is None else adata.obs[donor].to_numpy()
     if n_permutations is None:
         n_permutations = max(_FEWEST_PERMUTATIONS, _PER_GROUP * len(others) - 1)
     _, seed = resolve_rng(rng, np.zeros(1))
-    own_rows = positions[control]
     cells, told = frame_of(own_rows), []
     with progress_bar("groups", len(others), progress) as advance:
         for label, rows in others.items():
@@ -260,7 +253,7 @@ def _matrix(adata: Any, obsm: str | None, layer: str | None) -> tuple[Any, list[
     return matrix, list(adata.var_names)
 
 
-def _positions(adata: Any, groupby: str, groups: Sequence[Hashable] | None) -> dict[Hashable, Any]:
+def _positions(adata: Any, groupby: str, groups: Sequence[Hashable] | None) -> dict[Hashable, HostArray]:
     """Which rows each group has."""
     _check_key("groupby", groupby, adata.obs.columns)
     column = adata.obs[groupby]
@@ -280,6 +273,20 @@ def _positions(adata: Any, groupby: str, groups: Sequence[Hashable] | None) -> d
             f"`groups` must be among those of {groupby!r}, {listed(there)}; got {listed(missing)}."
         )
     return {name: np.flatnonzero(codes == names.index(name)) for name in wanted}
+
+
+def _control_and_others(
+    adata: Any, groupby: str, control: Hashable, groups: Sequence[Hashable] | None
+) -> tuple[HostArray, dict[Hashable, HostArray]]:
+    """Which rows the control has, and which each group has that is compared with it."""
+    positions = _positions(adata, groupby, None)
+    if control not in positions:
+        raise ValueError(f"`control` must be one of {listed(list(positions))}; got {control!r}.")
+    wanted = positions if groups is None else _positions(adata, groupby, groups)
+    others = {label: rows for label, rows in wanted.items() if label != control}
+    if not others:
+        raise ValueError(f"`groups` must name others than the control; got {control!r} only.")
+    return positions[control], others
 
 
 def _check_key(name: str, key: Any, among: Any) -> None:

@@ -231,18 +231,10 @@ def pairwise(
     [1, 2]
     """
     p = check_p(p)
-    if not isinstance(method, str) or method not in _METHODS:
-        raise ValueError(f"`method` must be 'sliced', 'projected' or 'predicted'; got {method!r}.")
+    _check_method(method, n_exact)
     is_predicted, is_projected = method == "predicted", method != "sliced"
-    if n_exact is not None and not is_predicted:
-        raise ValueError(f"`n_exact` is for method='predicted'; got {n_exact!r} with {method!r}.")
     labels, points = _check_clouds(clouds)
-    sampler = check_host_directions(directions, points[0])
-    if isinstance(sampler, Stratified):
-        raise ValueError(
-            "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
-            "'orthogonal' or another sampler."
-        )
+    sampler = _check_shared_directions(directions, points[0])
     count = check_n_directions(n_directions, sampler)
     if is_predicted:
         n_exact = check_count("n_exact", DEFAULT_EXACT if n_exact is None else n_exact, FEWEST_EXACT)
@@ -255,10 +247,7 @@ def pairwise(
     if points[0].is_lazy:
         pool, scale = _lazy_pool(points, p)
     elif is_projected:
-        row, own = _space_bytes(int(starts[-1]), points[0].dim)
-        if memory is None:
-            room = max(room, own + workers * (own + row))
-        check_room(room, 2 * own + row, "all points twice, in float64, where pairs are priced in space")
+        room = _space_room(given, int(starts[-1]), points[0].dim, workers if memory is None else 0)
         pool, scale, room = pool_clouds(points, np.dtype(np.float64), p, room, copied=True)
         pool = each_ready_for_ties(pool, starts)
     else:
@@ -288,6 +277,23 @@ def pairwise(
         _pairs=found,
         _scale=scale,
     )
+
+
+def _check_method(method: object, n_exact: object) -> None:
+    if not isinstance(method, str) or method not in _METHODS:
+        raise ValueError(f"`method` must be 'sliced', 'projected' or 'predicted'; got {method!r}.")
+    if n_exact is not None and method != "predicted":
+        raise ValueError(f"`n_exact` is for method='predicted'; got {n_exact!r} with {method!r}.")
+
+
+def _check_shared_directions(directions: object, cloud: Cloud) -> Sampler:
+    sampler = check_host_directions(directions, cloud)
+    if isinstance(sampler, Stratified):
+        raise ValueError(
+            "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
+            "'orthogonal' or another sampler."
+        )
+    return sampler
 
 
 def _bases(sampler: Sampler, count: int | None, dim: int) -> tuple[Sampler, int | None]:
@@ -339,6 +345,14 @@ class PairwiseJob(NamedTuple):
 def _space_bytes(n_points: int, dim: int) -> tuple[int, int]:
     """What a direction takes where pairs are priced in space, and all points in float64 with a number each."""
     return 32 * n_points, 8 * n_points * (dim + 1)
+
+
+def _space_room(memory: int, n_points: int, dim: int, workers: int) -> int:
+    """The memory for prices in space: as much as these workers take, where that is more."""
+    row, own = _space_bytes(n_points, dim)
+    room = max(memory, own + workers * (own + row)) if workers else memory
+    check_room(room, 2 * own + row, "all points twice, in float64, where pairs are priced in space")
+    return room
 
 
 def _check_clouds(clouds: object) -> tuple[list[Hashable], list[Cloud]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthoslice.applications.columns import ColumnChange, compare_columns
-from orthoslice.applications.compare.compare import Comparison, PreparedComparison, prepare_comparison
+from orthoslice.applications.compare.compare import PreparedComparison, prepare_comparison
+from orthoslice.applications.compare.comparison import Comparison
 from orthoslice.backend.markup import shown
 from orthoslice.backend.stopping import EXIT_INTERRUPTED, interrupts, stoppable
 from orthoslice.backend.threads import default_workers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orthoslice.applications.columns import ColumnChange
-from orthoslice.applications.compare.compare import Comparison
+from orthoslice.applications.compare.comparison import Comparison
 from orthoslice.applications.compare.words import quiet_interval
 from orthoslice.applications.pairwise import Pairwise
 from orthoslice.estimates.result import Estimate

@@ -11,7 +11,7 @@ from orthoslice.estimates.result import Estimate
 
 if TYPE_CHECKING:
     from orthoslice.applications.columns import ColumnChange
-    from orthoslice.applications.compare.compare import Comparison
+    from orthoslice.applications.compare.comparison import Comparison
     from orthoslice.applications.explain.explanation import Feature
     from orthoslice.applications.two_sample.testing import TwoSampleResult
 

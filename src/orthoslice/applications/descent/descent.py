@@ -31,6 +31,7 @@ from orthoslice.check.options import (
 )
 from orthoslice.clouds.cloud import Cloud, detached
 from orthoslice.clouds.conditioning import is_scaled_on_device, largest_coordinate, unit_scale
+from orthoslice.costs.scores import Score
 from orthoslice.directions import Auto, Given, Orthogonal, Sampler
 from orthoslice.directions.base import BlockSampler, check_count
 from orthoslice.estimates.entry import check_method
@@ -119,36 +120,17 @@ def move(
     name: str, x: Cloud, clouds: Sequence[Cloud], weights: Sequence[float], seed: int, given: DescentOptions
 ) -> Descent:
     """Move x down the weighted mean of its distances to clouds of its own library, device and type."""
-    score = check_method(given.method)
-    if check_p(given.p) != 2:
-        raise ValueError(
-            f"`p` must be 2: the length of a step is known for squared distances only; got {given.p!r}. For "
-            "another one, descend along `osl.value_and_grad(x, y, p)` with an optimiser of your own."
-        )
-    n_steps = check_count("n_steps", given.n_steps)
-    rtol = check_tolerance("rtol", given.rtol, x, x)
-    if rtol is None:
-        raise TypeError("`rtol` must be a number; got None.")
-    if given.callback is not None and not callable(given.callback):
-        raise TypeError(f"`callback` must be a function (step, points, value) or None; got {given.callback!r}.")
+    score, n_steps, rtol = _check_descent(given, x)
     memory = check_memory(given.memory)
     workers = default_workers() if given.workers is None else check_count("workers", given.workers)
-    sampler = check_directions(given.directions, x)
-    if isinstance(sampler, Auto):
-        sampler = Orthogonal()  # the length of a step is known for whole bases
-    fresh = bool(given.fresh) and x.dim > 1 and not isinstance(sampler, Given)
-    sampler, count = _choose_directions(sampler, check_n_directions(given.n_directions, sampler), x.dim, fresh)
+    sampler, count, fresh = _check_steps_directions(given, x)
     sampler, layout = plan_layout(sampler, count, x.dim, score, 2.0, adaptive=False)
     like = x.points
     # Arrays in host memory become NumPy arrays, for which there are compiled kernels.
     on_host = is_bridged(like) or (library(like) == "jax" and is_readable(like))
-    worked_on = [_to_host(c) if on_host else detached(c) for c in (x, *clouds)]
     if on_host and isinstance(sampler, Given):
         sampler = Given(theta=to_numpy(sampler.theta))
-    scale = _common_scale(worked_on)
-    if scale != 1:
-        worked_on = [replace(c, points=c.points / scale) for c in worked_on]
-    start, *targets = worked_on
+    (start, *targets), scale = _scaled([_to_host(c) if on_host else detached(c) for c in (x, *clouds)])
     request = Request(
         name=name,
         score=score,
@@ -197,6 +179,33 @@ def move(
     )
 
 
+def _check_descent(given: DescentOptions, x: Cloud) -> tuple[Score, int, float]:
+    """The score, the number of steps and the tolerance of a descent."""
+    score = check_method(given.method)
+    if check_p(given.p) != 2:
+        raise ValueError(
+            f"`p` must be 2: the length of a step is known for squared distances only; got {given.p!r}. For "
+            "another one, descend along `osl.value_and_grad(x, y, p)` with an optimiser of your own."
+        )
+    n_steps = check_count("n_steps", given.n_steps)
+    rtol = check_tolerance("rtol", given.rtol, x, x)
+    if rtol is None:
+        raise TypeError("`rtol` must be a number; got None.")
+    if given.callback is not None and not callable(given.callback):
+        raise TypeError(f"`callback` must be a function (step, points, value) or None; got {given.callback!r}.")
+    return score, n_steps, rtol
+
+
+def _check_steps_directions(given: DescentOptions, x: Cloud) -> tuple[Sampler, int | None, bool]:
+    """The sampler of a step, how many directions it draws, and whether every step draws anew."""
+    sampler = check_directions(given.directions, x)
+    if isinstance(sampler, Auto):
+        sampler = Orthogonal()  # the length of a step is known for whole bases
+    fresh = bool(given.fresh) and x.dim > 1 and not isinstance(sampler, Given)
+    count = check_n_directions(given.n_directions, sampler)
+    return *_choose_directions(sampler, count, x.dim, fresh), fresh
+
+
 def _choose_directions(
     sampler: Sampler, count: int | None, dim: int, fresh: bool
 ) -> tuple[Sampler, int | None]:
@@ -219,12 +228,13 @@ def _to_host(cloud: Cloud) -> Cloud:
     return Cloud(to_numpy(cloud.points), weights)
 
 
-def _common_scale(clouds: Sequence[Cloud]) -> float:
-    """A power of two that brings all clouds into the range in which squares can be summed."""
+def _scaled(clouds: list[Cloud]) -> tuple[list[Cloud], float]:
+    """All clouds divided by a power of two, within the range in which squares can be summed; and that power."""
     largest = (
         max(clouds, key=lambda c: largest_coordinate(c, c)) if is_readable(clouds[0].points) else clouds[0]
     )
-    return unit_scale(largest, largest, 2)[2]
+    scale = unit_scale(largest, largest, 2)[2]
+    return clouds if scale == 1 else [replace(c, points=c.points / scale) for c in clouds], scale
 
 
 def _spread(clouds: Sequence[Cloud], weights: Sequence[float]) -> float:

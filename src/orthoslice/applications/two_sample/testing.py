@@ -260,33 +260,9 @@ def two_sample_test(
     with_columns = is_auto or dim <= layout.n_directions if columns is None else columns
     tests = [test, _columns_test(test)] if with_columns else [test]
     stops = looks(count + 1, early=is_auto if stop_early is None else stop_early)
-    contrasts = None
-    if is_auto and with_columns and has_shapes(sum(sizes), dim):
-        points = _gathered(x, y) if is_lazy else _points_of(pool.cloud)
-        contrasts = contrast_waves(points, exchange, key, stops)
+    contrasts = _contrasts(x, y, pool, test, stops) if is_auto and with_columns else None
     verdict = _decide(tests, stops, pool, progress, contrasts, is_auto=is_auto)
-    own = verdict.statistics if is_auto else rescaled(verdict.statistics, pool.scale, 1)
-    apart = verdict.columns
-    return TwoSampleResult(
-        method=method,
-        name="smallest p-value" if is_auto else statistics[0].name.split("_")[0],
-        p=p,
-        statistic=float(own[0]),
-        pvalue=(verdict.n_reached + 1) / len(own),
-        null_distribution=cast(HostArray, own)[1:],
-        n_directions=layout.n_directions,
-        n_labellings=exchange.n_labellings,
-        directions=sampler,
-        seed=seed,
-        parts=verdict.parts,
-        column_statistics=None if apart is None else cast(HostArray, rescaled(apart.statistics, pool.scale, 1)),
-        column_pvalues=None if apart is None else apart.pvalues,
-        pair=verdict.pair,
-        stopped_early=len(own) <= count,
-        _n_reached=verdict.n_reached,
-        _compared=f"{sizes[0]} and {sizes[1]} points",
-        _replicas=f"permutations of {exchange.told}",
-    )
+    return _result_of(verdict, test, method, p, pool.scale, seed, sizes)
 
 
 def _check_method(method: object, p: float) -> None:
@@ -375,6 +351,16 @@ def _pool(
     return _Pooled(pooled, scale, room, None)
 
 
+def _contrasts(
+    x: Any, y: Any, pool: _Pooled, test: PermutationTest, stops: tuple[int, ...]
+) -> Iterator[Contrasts] | None:
+    """The shapes of columns and pairs of them at every stop; None above a number of coordinates."""
+    if not has_shapes(pool.cloud.n, pool.cloud.dim):
+        return None
+    points = _points_of(pool.cloud) if pool.lazy is None else _gathered(x, y)
+    return contrast_waves(points, test.exchange, test.key, stops)
+
+
 def _gathered(x: Any, y: Any) -> HostArray:
     """The points of two collections, of which one is Dask's, with columns in the order of the first."""
     if hasattr(x, "columns") and hasattr(y, "columns"):
@@ -429,6 +415,40 @@ def _labelled(
         tests = [own._replace(memory=own.memory * own.layout.n_directions // total) for own in tests]
     waves = zip(*(labelled_waves(test, stops, progress and not test.apart) for test in tests), strict=True)
     return waves, math.sqrt(max(float(np.vecdot(own, own).max()) for own in pieces_of(pool.cloud)))
+
+
+def _result_of(
+    verdict: Verdict,
+    test: PermutationTest,
+    method: str,
+    p: float,
+    scale: float,
+    seed: int | None,
+    sizes: tuple[int, int],
+) -> TwoSampleResult:
+    """The verdict in units of the samples, whose points were divided by `scale`."""
+    is_auto, apart = method == "auto", verdict.columns
+    own = verdict.statistics if is_auto else rescaled(verdict.statistics, scale, 1)
+    return TwoSampleResult(
+        method=method,
+        name="smallest p-value" if is_auto else test.statistics[0].name.split("_")[0],
+        p=p,
+        statistic=float(own[0]),
+        pvalue=(verdict.n_reached + 1) / len(own),
+        null_distribution=cast(HostArray, own)[1:],
+        n_directions=test.layout.n_directions,
+        n_labellings=test.exchange.n_labellings,
+        directions=test.sampler,
+        seed=seed,
+        parts=verdict.parts,
+        column_statistics=None if apart is None else cast(HostArray, rescaled(apart.statistics, scale, 1)),
+        column_pvalues=None if apart is None else apart.pvalues,
+        pair=verdict.pair,
+        stopped_early=len(own) < test.n_labellings,
+        _n_reached=verdict.n_reached,
+        _compared=f"{sizes[0]} and {sizes[1]} points",
+        _replicas=f"permutations of {test.exchange.told}",
+    )
 
 
 def _gpu_home(x: Any) -> Array | None:

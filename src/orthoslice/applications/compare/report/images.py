@@ -19,7 +19,7 @@ from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import escaped
 
 if TYPE_CHECKING:
-    from orthoslice.applications.compare.compare import Comparison
+    from orthoslice.applications.compare.comparison import Comparison
 
 _PIXEL = re.compile(r"pixel (\d+),(\d+)( red| green| blue)?")
 

@@ -16,7 +16,8 @@ import numpy as np
 
 import orthoslice
 from orthoslice.applications.compare.column_pictures import picture_change, picture_values
-from orthoslice.applications.compare.compare import Comparison, compare
+from orthoslice.applications.compare.compare import compare
+from orthoslice.applications.compare.comparison import Comparison
 from orthoslice.applications.compare.pictures import (
     Picture,
     picture_bounds,

@@ -1,0 +1,206 @@
+"""What a comparison of two tables found: a record that tells itself in words, and as a web page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orthoslice.applications.bounds import Bounds
+from orthoslice.applications.columns import ColumnChange
+from orthoslice.applications.compare.pairs import PairChange, pair_of
+from orthoslice.applications.compare.words import SCALED, told, told_html
+from orthoslice.applications.explain.explanation import Explanation
+from orthoslice.applications.two_sample.testing import TwoSampleResult
+from orthoslice.backend.arrays import HostArray
+from orthoslice.backend.writing import replacing
+from orthoslice.estimates.result import Estimate
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+DEFAULT_LEVEL = 0.05
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What :func:`compare` found of two clouds; parts that were not worked out are None.
+
+    Attributes
+    ----------
+    names
+        What the clouds are called.
+    features
+        What their columns are called.
+    x, y, x_weights, y_weights
+        The clouds `(n, dim)`, NumPy arrays or memory maps, and their weights `(n,)`, or None.
+    sample_x, sample_y, sample_x_weights, sample_y_weights
+        The rows that all parts but `sliced` were worked out from: all of them, or `max_rows` at random.
+    sliced, projected
+        SW_p of all rows and PW_p of the sample, each an :class:`Estimate`.
+    bounds
+        Certain bounds on W_p of the sample.
+    exact
+        W_p of the sample itself, where it takes seconds: up to some 1,000 rows each, or one column. Of samples
+        of unequal size, or with weights, only if POT is installed (the extra ``exact``).
+    test
+        Whether it may be chance; None for clouds with weights.
+    explanation
+        Which features and directions differ.
+    shuffled_moves, shuffled_move
+        How far apart in W_p the clouds still are each time that their rows were shuffled between them, exactly
+        where `exact` is known and else about, and the mean of that: two samples of one law are not at distance
+        0. None for clouds with weights.
+    typical_gap
+        The median distance of two rows of x, to compare distances with.
+    columns
+        How every column changed, by all rows and in its own units; empty where that was not asked for.
+    level
+        The p-value up to which words call something a difference.
+    units
+        What a length of 1 means, in words.
+    seed
+        ``rng=found.seed`` repeats it.
+
+    Examples
+    --------
+    >>> import numpy as np, orthoslice as osl
+    >>> x, y = np.random.default_rng(0).normal(size=(2, 100, 2)) + [[[0, 0]], [[1, 0]]]
+    >>> found = osl.compare(x, y, features=["age", "income"], n_permutations=99, rng=0)
+    >>> found.test.pvalue, found.explanation.features[0].name
+    (0.01, 'age')
+    """
+
+    names: tuple[str, str]
+    features: tuple[Hashable, ...]
+    x: HostArray
+    y: HostArray
+    x_weights: HostArray | None
+    y_weights: HostArray | None
+    sample_x: HostArray
+    sample_y: HostArray
+    sample_x_weights: HostArray | None
+    sample_y_weights: HostArray | None
+    p: float
+    units: str
+    seed: int
+    typical_gap: float
+    options: dict[str, Any] = field(default_factory=dict)
+    """The other keyword arguments of :func:`compare`, as they were passed."""
+    sliced: Estimate | None = None
+    projected: Estimate | None = None
+    bounds: Bounds | None = None
+    exact: float | None = None
+    shuffled_moves: HostArray | None = None
+    test: TwoSampleResult | None = None
+    explanation: Explanation | None = None
+    columns: tuple[ColumnChange, ...] = ()
+    level: float = DEFAULT_LEVEL
+
+    @property
+    def pvalue(self) -> float | None:
+        """How often chance alone makes two tables of one law as different; None for clouds with weights.
+
+        That of the test, if it has looked at columns too and at all rows. Where columns were tested besides, it
+        is twice the smaller of the two, which is right whatever depends on what.
+        """
+        if self.test is None:
+            return None
+        tested = [change.pvalue for change in self.columns if change.pvalue is not None]
+        if not tested or (_is_combined(self.test) and not self.is_sampled):
+            return self.test.pvalue
+        return min(1.0, 2 * min(self.test.pvalue, *tested))
+
+    @functools.cached_property
+    def is_equal(self) -> bool:
+        """Whether both clouds are known to hold the same rows, in any order."""
+        x, y = self.sample_x, self.sample_y
+        if self.is_sampled or x.shape != y.shape or self.x_weights is not None or self.y_weights is not None:
+            return False
+        # One column is sorted in a moment, and mostly enough to tell.
+        if not np.array_equal(np.sort(x[:, 0]), np.sort(y[:, 0])):
+            return False
+        return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
+
+    @functools.cached_property
+    def pair(self) -> PairChange | None:
+        """The two columns that go together least as before, by the rows of the sample; None if not tested."""
+        return pair_of(self.test, self.features, self.sample_x, self.sample_y)
+
+    @property
+    def shuffled_move(self) -> float | None:
+        """The mean of `shuffled_moves`."""
+        return None if self.shuffled_moves is None else float(np.mean(self.shuffled_moves))
+
+    @property
+    def bracket(self) -> tuple[float, float] | None:
+        """Between which lengths W_p of the sample lies: twice the same where it is known exactly."""
+        if self.exact is not None:
+            return self.exact, self.exact
+        return None if self.bounds is None else (self.bounds.lower, self.bounds.upper)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether parts were worked out from some of the rows only."""
+        return len(self.sample_x) < len(self.x) or len(self.sample_y) < len(self.y)
+
+    def write_report(
+        self,
+        path: str | PathLike[str],
+        *,
+        command: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
+        scale_hint: str = SCALED,
+    ) -> None:
+        """Write what was found as a web page in one file, which needs neither network nor scripts.
+
+        Parameters
+        ----------
+        path
+            Where to write it, such as ``"report.html"``. A file that is there is replaced once all is
+            written.
+        command
+            How the command line was called, word by word, to be told in the report.
+        notes
+            What else to tell, such as what was left out when files were read.
+        scale_hint
+            How to ask for common units, in words that follow "if its units are not meant to count more".
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, orthoslice as osl
+        >>> from pathlib import Path
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.normal(size=(60, 2)), rng.normal(size=(50, 2)) + 1
+        >>> found = osl.compare(x, y, n_permutations=99, rng=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found.write_report(Path(folder) / "report.html")
+        ...     Path(folder, "report.html").read_text(encoding="utf-8").count("<figure>")
+        9
+        """
+        page = self.to_html(command=command, notes=notes, scale_hint=scale_hint)
+        with replacing(path) as file:
+            file.write(page.encode())
+
+    def to_html(
+        self, *, command: Sequence[str] | None = None, notes: Sequence[str] = (), scale_hint: str = SCALED
+    ) -> str:
+        """The page of :meth:`write_report` as text."""
+        # The page's code imports this module for its own part.
+        from orthoslice.applications.compare.report.page import render_page
+
+        return render_page(self, command, notes, scale_hint)
+
+    def __repr__(self) -> str:
+        return told(self)
+
+    def _repr_html_(self) -> str:
+        return told_html(self)
+
+
+def _is_combined(test: TwoSampleResult) -> bool:
+    """Whether the p-value of the test allows for having looked at every column too."""
+    return test.method == "auto"
