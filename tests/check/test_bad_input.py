@@ -178,6 +178,7 @@ DIRECTIONS = {
     "unknown name": ("nonesuch", ValueError, "['auto', "),
     "None": (None, TypeError, "got None"),
     "a class": (IID, TypeError, "such as `osl.directions.Orthogonal()`"),
+    "a function": (lambda rows, dim, rng: E, TypeError, "of a function by `osl.directions.from_function`"),
     "mapping": ({}, TypeError, "dict"),
     "number": (3, either, ""),
     "masked": (np.ma.masked_array(E, E > 2), TypeError, "masked"),

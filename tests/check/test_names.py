@@ -12,7 +12,7 @@ import orthoslice as osl
 X = np.arange(12.0).reshape(6, 2)
 
 OTHER = {"n_projections": "n_directions", "projections": "directions", "seed": "rng", "a": "x_weights"}
-OTHER["b"] = "y_weights"
+OTHER |= {"b": "y_weights", "tol": "rtol"}
 
 
 def test_distances_are_chosen_by_method_alone():
@@ -49,6 +49,15 @@ def test_losses_answer_too():
     with pytest.raises(TypeError, match="`ProjectedWassersteinLoss` takes `n_directions=`; got"):
         osl.nn.ProjectedWassersteinLoss(n_projections=3)
     assert osl.nn.SlicedWassersteinLoss(seed=3).seed == 3
+    with pytest.raises(TypeError, match="`SlicedWassersteinLoss` takes `seed=`; got `rng=`"):
+        osl.nn.SlicedWassersteinLoss(rng=3)
+
+
+def test_weights_by_position_are_answered_with_their_names():
+    uniform = np.full(6, 1 / 6)
+    for function in (osl.sliced_wasserstein, osl.wasserstein):
+        with pytest.raises(TypeError, match="Weights are passed by name, as `x_weights=` and `y_weights=`"):
+            function(X, X + 1, uniform, uniform)
 
 
 def test_errors_of_other_calls_are_left_alone():

@@ -700,7 +700,7 @@ def test_files_that_are_no_reference(run, tmp_path):
     drawn = record["detector"] | {"directions": {"name": "from_function", "options": {}}}
     assert "must name a sampler" in refused(**{"reference.json": json.dumps(record | {"detector": drawn})})
     (tmp_path / "bad.osl").write_bytes(b"no archive")
-    assert "cannot be read" in run("check", tmp_path / "bad.osl", table).stderr
+    assert "zip file. `orthoslice fit` makes one." in run("check", tmp_path / "bad.osl", table).stderr
     assert "there is no such file" in run("check", tmp_path / "no.osl", table).stderr
 
 

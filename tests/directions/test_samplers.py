@@ -50,6 +50,9 @@ class TestOrthogonal(SamplerContract):
         assert sampler.sample(10, 50, rng=0).block.tolist() == [0] * 4 + [1] * 4 + [2] * 2
         assert sampler.block_rows(100, 3) == 3
         assert Orthogonal().with_default_size(784) == (Orthogonal(block_size=128), 1024)
+        for given in (Orthogonal(block_size=784), Orthogonal(block_size=10**6)):
+            assert given.with_default_size(784) == (given, 8 * 784)
+        assert Orthogonal(block_size=200).with_default_size(784) == (Orthogonal(block_size=200), 1600)
 
 
 class TestHadamardRademacher(SamplerContract):

@@ -161,8 +161,8 @@ def _flat(x0: torch.Tensor, x1: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     """The batches as clouds; images and sequences are points of all their numbers."""
     for name, x in (("x0", x0), ("x1", x1)):
         if not isinstance(x, torch.Tensor) or x.ndim < 2:
-            got = f"shape {tuple(x.shape)}" if hasattr(x, "shape") else type(x).__name__
-            raise ValueError(f"`{name}` must be a tensor of points (n, ...); got {got}.")
+            got = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
+            raise ValueError(f"`{name}` must be a torch tensor of points (n, ...); got {got}.")
     return x0.detach().flatten(1), x1.detach().flatten(1)
 
 

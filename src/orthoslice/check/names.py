@@ -23,6 +23,8 @@ _OURS = {
     "projections": "directions",
     "seed": "rng",
     "random_state": "rng",
+    "rng": "seed",
+    "tol": "rtol",
     "n_jobs": "workers",
     "score": "method",
 }
@@ -56,12 +58,14 @@ def answers_other_names(function: Callable[Arguments, Answer]) -> Callable[Argum
 
 def _tell_our_name(function: Callable[..., object], error: TypeError) -> None:
     """Raise with our name for an option, if that is what a call failed at."""
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     # A deeper traceback is the failure of another call.
-    if unknown is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+    if error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return
-    name = unknown[1]
+    what, parameters = function.__qualname__.removesuffix(".__init__"), inspect.signature(function).parameters
+    if re.search(r"positional arguments? but", str(error)) and "x_weights" in parameters:
+        raise TypeError(f"{error}. Weights are passed by name, as `x_weights=` and `y_weights=`.") from None
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    name = unknown[1] if unknown else ""
     ours = _OURS.get(name)
-    if ours in inspect.signature(function).parameters:
-        what = function.__qualname__.removesuffix(".__init__")
+    if ours in parameters:
         raise TypeError(f"`{what}` takes `{ours}=`{_HINTS.get(name, '')}; got `{name}=`.") from None

@@ -66,10 +66,13 @@ def check_directions(directions: object, x: Cloud) -> Sampler:
             if directions not in NAMED:
                 raise ValueError(f"`directions` must be one of {sorted(NAMED)}; got {directions!r}.")
             return NAMED[directions]
-        if directions is None or isinstance(directions, type):
+        if directions is None or callable(directions):
+            function = not (directions is None or isinstance(directions, type))
             raise TypeError(
                 "`directions` must be a name, a sampler such as `osl.directions.Orthogonal()`, or an array "
                 f"(slices, dim); got {directions!r}."
+                + " Make a sampler of a function by `osl.directions.from_function`."
+                * function
             )
         like = x.points
     theta = as_array("directions", directions, like=like)

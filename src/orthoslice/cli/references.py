@@ -193,7 +193,8 @@ def read_reference(name: str, memory: int) -> Reference:
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{name}: cannot be read as a reference (.osl): {first_line(error)}") from None
+        said = first_line(error).removesuffix(".") + ". `orthoslice fit` makes one."
+        raise FileError(f"{name}: cannot be read as a reference (.osl): {said}") from None
 
 
 def _restored(record: dict[str, Any], arrays: dict[str, HostArray]) -> Reference:

@@ -121,6 +121,8 @@ class Auto(Sampler):
         n = default if n_directions is None else check_count("n_directions", n_directions)
         sampler, reason = self._sampler(dim, n, method)
         if n_directions is None:
+            if isinstance(sampler, Orthogonal) and sampler.block_size is not None:
+                sampler = Orthogonal(block_size=min(sampler.block_size, default_rows(dim)))
             sampler, n = sampler.with_default_size(dim)
         sizes = " and ".join(f"{run.n_blocks} sets of {run.rows}" for run in sampler.runs(n, dim))
         name = "SW" if method == "sliced" else "PW"

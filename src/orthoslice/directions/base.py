@@ -322,9 +322,10 @@ class BlockSampler(Sampler):
         return min(n_directions, self._whole_block(dim))
 
     def with_default_size(self, dim: int) -> tuple[Self, int]:
-        about, whole = default_rows(dim), self._whole_block(dim)
-        sampler = replace(self, block_size=about) if whole > about else self
-        rows = min(whole, about)
+        about, rows = default_rows(dim), self._whole_block(dim)
+        sampler = self
+        if self.block_size is None and rows > about:
+            sampler, rows = replace(self, block_size=about), about
         return sampler, rows * max(DEFAULT_BLOCKS, -(-DEFAULT_BLOCKS * about // rows))
 
     def _whole_block(self, dim: int) -> int:

@@ -22,8 +22,9 @@ class Orthogonal(BlockSampler):
     Parameters
     ----------
     block_size
-        Rows of a block, at most `dim` (the default). In high dimension a smaller one gives more independent
-        blocks, hence an error bar, from the same number of directions.
+        Rows of a block, at most `dim` (the default; at most 128 of them where no number of directions is
+        asked for). In high dimension a smaller one gives more independent blocks, hence an error bar, from the
+        same number of directions; `block_size=dim` keeps blocks whole.
 
     Examples
     --------
