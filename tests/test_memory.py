@@ -17,6 +17,7 @@ PEAK = """
 import contextlib, gc, json, re, sys, threading
 import numpy as np
 import orthoslice as osl
+from orthoslice.backend.kernels.paying import expecting_many
 
 def held():
     with open("/proc/self/status") as status:
@@ -29,10 +30,11 @@ run = lambda x, y, memory: (
     if name == "pairwise"
     else getattr(osl, name)(x, y, memory=memory, **options)
 )
-# Kernels are compiled for long rows too, and for points that are read where they lie.
-run(x[:20_000], y[:20_000], "64MB")
-with contextlib.suppress(ValueError):
-    run(x[:20_000], y[:20_000], memory // 10)
+# Kernels are compiled, and numba is loaded, for long rows too, and for points that are read where they lie.
+with expecting_many():
+    run(x[:20_000], y[:20_000], "64MB")
+    with contextlib.suppress(ValueError):
+        run(x[:20_000], y[:20_000], memory // 10)
 gc.collect()
 before, peak, done = held(), [0], threading.Event()
 

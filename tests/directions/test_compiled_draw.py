@@ -32,6 +32,17 @@ def test_compiled_blocks_are_those_of_the_reference(
     np.testing.assert_allclose(drawn["numba"], drawn["reference"], rtol=0, atol=16 * float(np.finfo(dtype).eps))
 
 
+def test_independent_rows_of_a_block_are_not_made_orthogonal() -> None:
+    """Directions that price given ones: as many in a block as were given, which may be more than dimensions."""
+    key = Key.from_seed(5, np.zeros(1))
+    blocks = Blocks(IID(), key, 0, 1, 6, 3, np.dtype(np.float64))
+    with draw_blocks.using("numba"), pytest.raises(TypeError, match="as blocks of one row"):
+        draw_blocks(blocks)
+    theta = draw_blocks(blocks).theta
+    np.testing.assert_allclose(np.linalg.norm(theta, axis=1), 1, rtol=1e-12)
+    assert np.abs(theta @ theta.T - np.eye(6)).max() > 0.1
+
+
 def test_compiled_blocks_of_one_size_are_a_prefix_of_larger_ones() -> None:
     pytest.importorskip("numba")
     key = Key.from_seed(5, np.zeros(1))

@@ -309,4 +309,4 @@ def test_a_small_problem_of_tensors_is_not_lost_in_calls(rng: np.random.Generato
     pytest.importorskip("numba")
     x, y = (torch.as_tensor(rng.normal(size=(256, 16))) for _ in range(2))
     theta = torch.as_tensor(unit_rows(rng, 32, 16))
-    assert count_calls(lambda: osl.sliced_wasserstein(x, y, directions=theta)) < 740
+    assert count_calls(lambda: osl.sliced_wasserstein(x, y, directions=theta)) < 760

@@ -56,14 +56,27 @@ def _draw_given(blocks: Blocks) -> Directions:
     return blocks.sampler.draw(blocks.key, blocks.rows, blocks.dim, blocks.dtype)
 
 
+_DRAWN_BY_KERNELS = (IID, Orthogonal)
+
+
 def has_kernels(sampler: Sampler) -> bool:
     """Whether kernels draw what this sampler would; one derived from ours may draw something else."""
-    return type(sampler) in (IID, Orthogonal)
+    return type(sampler) in _DRAWN_BY_KERNELS
+
+
+def _kernel_refusal(blocks: Blocks) -> str | None:
+    kind = type(blocks.sampler)
+    if kind not in _DRAWN_BY_KERNELS:
+        return "it takes independent and orthogonal directions"
+    if kind is IID and blocks.rows > 1:
+        return "it draws independent directions as blocks of one row"
+    return None
 
 
 def _cuda_refusal(blocks: Blocks) -> str | None:
-    if not has_kernels(blocks.sampler):
-        return "it takes independent and orthogonal directions"
+    refusal = _kernel_refusal(blocks)
+    if refusal is not None:
+        return refusal
     if str(blocks.dtype) != "torch.float32":
         return "it draws float32"
     rows = None if isinstance(blocks.sampler, IID) else blocks.rows
@@ -92,11 +105,9 @@ _MOST_ROWS = 256
 
 
 def _numba_refusal(blocks: Blocks) -> str | None:
-    if not has_kernels(blocks.sampler):
-        return "it takes independent and orthogonal directions"
     if not isinstance(blocks.key.high, np.ndarray) or blocks.rows > _MOST_ROWS:
         return f"it draws blocks of at most {_MOST_ROWS} rows in host memory"
-    return None
+    return _kernel_refusal(blocks)
 
 
 def _plain_work(blocks: Blocks) -> PlainWork:
