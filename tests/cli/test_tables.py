@@ -748,7 +748,7 @@ def test_commands_of_the_docs_run(run, tmp_path, monkeypatch):
     pages = [*DOCS.glob("*.md"), DOCS.parent / "README.md"]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     lines = [line for block in re.findall("```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    parts = [shlex.split(line.partition(" > ")[0], comments=True) for line in lines]
+    parts = [shlex.split(re.split(r" > | \|\| ", line)[0], comments=True) for line in lines]
     commands = dict.fromkeys(tuple(words[1:]) for words in parts if words[:1] == ["orthoslice"])
     assert len(commands) >= 10
     # Files of `fit` come before those who read them.

@@ -241,10 +241,11 @@ def test_steps_that_are_drawn_ahead(monkeypatch):
 def test_refusals(key):
     host = Key(*(word.cpu() for word in key))
     cases = {
-        "independent and orthogonal": (HadamardRademacher(), key, torch.float32),
-        "draws float32": (IID(), key, torch.float64),
-        "tensors on an NVIDIA GPU": (IID(), host, torch.float32),
+        "independent and orthogonal": (HadamardRademacher(), key, 3, torch.float32),
+        "blocks of one row": (IID(), key, 3, torch.float32),
+        "draws float32": (IID(), key, 1, torch.float64),
+        "tensors on an NVIDIA GPU": (IID(), host, 1, torch.float32),
     }
-    for reason, (sampler, keys, dtype) in cases.items():
+    for reason, (sampler, keys, rows, dtype) in cases.items():
         with draw_blocks.using("cuda"), pytest.raises(TypeError, match=reason):
-            draw_blocks(Blocks(sampler, keys, 0, 2, 3, 3, dtype))
+            draw_blocks(Blocks(sampler, keys, 0, 2, rows, 3, dtype))
