@@ -34,6 +34,10 @@ def clouds(kind: str, n: int, dim: int) -> tuple[Any, Any]:
     if kind == "digits":
         return osl.datasets.digits(3)[:n], osl.datasets.digits(8)[:n]
     rng = np.random.default_rng([n, dim])
+    if kind == "heavy tails":
+        return rng.standard_t(3, size=(n, dim)), rng.standard_t(3, size=(n, dim))
+    if kind == "counts":
+        return rng.poisson(0.1, size=(n, dim)).astype(float), rng.poisson(0.12, size=(n, dim)).astype(float)
     shift = 0.0 if kind == "one law" else 0.5
     return rng.normal(size=(n, dim)), rng.normal(size=(n, dim)) + shift / np.sqrt(dim)
 
@@ -90,9 +94,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=100)
     options = parser.parse_args()
-    sizes, dims = ((64, 256), (2, 16)) if options.quick else ((64, 256, 1000, 10**4), (2, 5, 16, 64, 128))
+    sizes, dims = ((64, 256), (2, 16)) if options.quick else ((64, 256, 1000, 10**4), (2, 5, 16, 64, 128, 512))
     cells = list(itertools.product(("shifted", "one law"), sizes, dims))
     cells += [("digits", n, 64) for n in (64, 170)]
+    if not options.quick:
+        cells += itertools.product(("heavy tails", "counts"), (1000,), dims)
     repeats = [min(options.repeats, max(24, 10**6 // (n * dim))) for _, n, dim in cells]
     with ProcessPoolExecutor(options.processes) as pool:
         rows = list(pool.map(measure, cells, repeats))

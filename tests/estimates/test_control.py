@@ -219,6 +219,10 @@ def test_what_auto_chooses(rng: np.random.Generator) -> None:
 
     assert control(x, y, n_directions=512) == Gaussian()
     assert control(x, y) is None, "it takes longer than all scores"
+    wide = rng.normal(size=(2, 1000, 200))
+    assert control(*wide) == Gaussian(), "blocks of 128 do not average means and covariances without error"
+    assert control(*wide, directions=osl.directions.Orthogonal(block_size=200), n_directions=800) is None
+    assert control(*wide[:, :100]) is None, "few points"
     assert control(x, y, n_directions=512, control=None) is None
     assert control(x, y, directions="iid") is None
     assert control(x, y, directions="iid", control="gaussian") == Gaussian()

@@ -18,8 +18,8 @@ _PIECE_ITEMS = 1 << 18
 # Directions that are drawn at a time for the mean over all of them.
 _PIECE_ROWS = 1 << 12
 
-# In higher dimensions these directions are drawn only once.
-_DRAWN_DIM = 7
+# In these dimensions it would take longer to draw directions than to use them: they are drawn only once.
+_KEPT_DIMS = range(8, 129)
 
 # Nodes of the quadrature over the normal distribution, for powers without a closed form.
 _NODES = 32
@@ -136,12 +136,12 @@ def mean_gaussian_cost(
 def _some_directions(rng: np.random.Generator, rows: int, dim: int) -> tuple[list[HostArray], HostArray | None]:
     """Directions in pieces, each `(slices, dim)`, and what they are to be turned by, `(dim, dim)`, or None.
 
-    In high dimension it would take longer to draw them than to use them. There they are drawn once and turned
-    at random by one rotation for all, which makes every mean unbiased. The variance is computed as if all
-    directions were drawn anew; given the fixed ones it differs, but hardly so in high dimension.
+    Where it would take longer to draw them than to use them, they are drawn once and turned at random by one
+    rotation for all, which makes every mean unbiased. The variance is computed as if all directions were drawn
+    anew; given the fixed ones it differs, but hardly so from 8 dimensions on.
     """
     starts = range(0, rows, _PIECE_ROWS)
-    if dim <= _DRAWN_DIM:
+    if dim not in _KEPT_DIMS:
         return [_unit(rng.standard_normal((min(_PIECE_ROWS, rows - k), dim))) for k in starts], None
     q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     # QR alone is not Haar: LAPACK's sign convention biases the columns.

@@ -22,7 +22,7 @@ from orthoslice.backend.arrays import (
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.moments import Moments, gaussian_cost, mean_gaussian_cost, moments_of
 from orthoslice.directions.base import DenseDirections, Directions, take_rows
-from orthoslice.directions.control_rules import is_fitted
+from orthoslice.directions.control_rules import fewest_for_mean, is_fitted
 from orthoslice.directions.layout import Layout
 from orthoslice.directions.spheres import mean_shortening
 from orthoslice.estimates.statistics import unit_means
@@ -32,8 +32,8 @@ from orthoslice.estimates.statistics import unit_means
 _UNITS_FOR_SLOPES = 8
 
 # Directions from which the mean of a Gaussian control is found: at most _MEAN_ROWS for each that is scored, but
-# in all at least clip(32 dim, *_FEWEST_FOR_MEAN) and at most _MOST_FOR_MEAN.
-_MEAN_ROWS, _FEWEST_FOR_MEAN, _MOST_FOR_MEAN = 8, (1 << 10, 1 << 11), 1 << 16
+# in all at least `fewest_for_mean` and at most _MOST_FOR_MEAN.
+_MEAN_ROWS, _MOST_FOR_MEAN = 8, 1 << 16
 
 
 class KnownMean(NamedTuple):
@@ -155,8 +155,7 @@ class _FittedGaussian(Control):
     def fitted(self, x: Cloud, y: Cloud, key: Key, n_directions: int) -> Control:
         # These directions must take a small part of the time that projecting the points takes.
         rows = n_directions * min(_MEAN_ROWS, (x.n + y.n) // (8 * x.dim))
-        least, enough = _FEWEST_FOR_MEAN
-        rows = min(max(rows, least, min(32 * x.dim, enough)), _MOST_FOR_MEAN)
+        rows = min(max(rows, fewest_for_mean(x.dim)), _MOST_FOR_MEAN)
         return replace(self, key=key.fold(0, CONTROLS), rows=rows)
 
     def mean(self, x: Cloud, y: Cloud, p: float) -> KnownMean:
