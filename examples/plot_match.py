@@ -2,7 +2,7 @@
 Partners for points
 ===================
 
-**Claim: `osl.match` comes within 2% of the least cost, where the best single direction costs twice as much.**
+**Claim: osl.match comes within 2% of the least cost, where the best single direction costs twice as much.**
 Two clouds of 2,000 points in the plane; the least is exact.
 """
 
