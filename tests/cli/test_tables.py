@@ -419,12 +419,49 @@ def test_signs_are_asked_for_beside_another_notation(tmp_path):
     path = write(
         tmp_path / "a.csv", {"u": ["$1,234.5", "$12.50", "-$2"] * 5, "k": ["x", "y", "y"] * 5}, sep=";"
     )
-    with pytest.raises(FileError, match=r"write --signs '\$' to read them"):
+    with pytest.raises(FileError, match=r"write --thousands , --signs '\$' to read them"):
         read(path, path, thousands=",")
     # A text that has signs among its letters is a category still.
     path = write(tmp_path / "b.csv", {"u": ["5% off", "10% off", "full"] * 5})
     (table, _), _ = read(path, path)
     assert table.columns == ["u = '10% off'", "u = '5% off'", "u = 'full'"]
+
+
+def test_every_notation_of_a_file_is_asked_for(tmp_path):
+    """Money beside percents: what one error says to write does not hide the next column as free text."""
+    cells = {"p": ["5,5%", "12,0%"] * 60, "m": [f"{k}.234,{k} €" for k in range(1, 121)]}
+    path = write(tmp_path / "a.csv", cells, sep=";")
+    with pytest.raises(FileError, match=r"'p' holds .*; write --decimal , --signs % to"):
+        read(path, path)
+    with pytest.raises(FileError, match=r"'m' holds .*; write --decimal , --thousands \. --signs '%€' to"):
+        read(path, path, decimal=",", signs="%")
+    (table, _), said = read(path, path, decimal=",", thousands=".", signs="%€")
+    assert table.columns == ["p", "m"]
+    assert said == []
+    assert table.points[1].tolist() == [12.0, 2234.2]
+
+
+def test_days_are_no_thousands(tmp_path):
+    """A mark between thousands makes no number of a day, and days are left out however they are written."""
+    days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in range(60)]
+    path = write(tmp_path / "a.csv", {"day": days, "m": ["1.234,5", "1.00.000,5", "7"] * 20}, sep=";")
+    (table, _), said = read(path, path, decimal=",", thousands=".")
+    assert table.columns == ["m"]
+    assert table.points[:3, 0].tolist() == [1234.5, 100000.5, 7.0]
+    assert said == [f"{path}: column 'day' is left out: it holds dates or times."]
+    for text in ("3/14/26", "2026-12-24 18:00", "24.12.2026"):
+        path = write(tmp_path / "b.csv", {"day": [text] * 3, "m": [1, 2, 5]})
+        assert read(path, path)[0][0].columns == ["m"]
+    # The control: what only begins like a day is a category, and so is a day that was asked for.
+    path = write(tmp_path / "c.csv", {"size": ["1-2-packs", "3-4-packs", "3-4-packs"], "m": [1, 2, 5]})
+    assert read(path, path)[0][0].columns == ["size = '3-4-packs'", "m"]
+    path = write(tmp_path / "d.csv", {"day": ["3/14/26", "3/15/26", "3/15/26"], "m": [1, 2, 5]})
+    assert read(path, path, columns=["day"])[0][0].columns == ["day = '3/15/26'"]
+
+
+def test_bars_between_columns(tmp_path):
+    path = write(tmp_path / "a.csv", {"u": [1, 2, 5], "m": ["x", "y,z", "x"]}, sep="|")
+    assert read(path, path)[0][0].columns == ["u", "m = 'y,z'"]
 
 
 def test_encodings(run, tmp_path):
@@ -435,8 +472,16 @@ def test_encodings(run, tmp_path):
     assert table.columns == other.columns == ["größe", "k = 'ü'"]
     np.testing.assert_array_equal(table.points, other.points)
     assert said == [
-        f"{tmp_path}/latin-1.csv: is not UTF-8, and is read as Latin-1; if it is neither, pass --encoding."
+        f"{tmp_path}/latin-1.csv: is not UTF-8, and is read as Latin-1 (Windows-1252); if it is neither, pass "
+        "--encoding."
     ]
+    # The euro is a sign of Windows' own, and some bytes are none there.
+    (tmp_path / "euro.csv").write_bytes("m,k\n1 €,é\n2 €,ü\n".encode("cp1252"))
+    assert read(*[tmp_path / "euro.csv"] * 2, signs="€")[0][0].columns[0] == "m"
+    (tmp_path / "rare.csv").write_bytes(b"m,k\n1,\x81\n2,\xfc\n3,\xfc\n")
+    (table, _), said = read(*[tmp_path / "rare.csv"] * 2)
+    assert table.columns == ["m", "k = 'ü'"]
+    assert "read as Latin-1;" in said[0]
     assert "--encoding utf-16" in run("bounds", *[tmp_path / "utf-16.csv"] * 2).stderr
     (table, _), said = read(*[tmp_path / "utf-16.csv"] * 2, encoding="utf-16")
     np.testing.assert_array_equal(table.points, other.points)
