@@ -144,7 +144,7 @@ def test_adjusted_pvalues_hold_their_level(law):
 def test_words_tell_what_changed(rng):
     x = rng.normal(size=(4000, 3))
     y = rng.normal(size=(4000, 3)) * [1, 2, 1] + [0.3, 0, 0]
-    y[:, 2] = np.sign(y[:, 2])
+    y[:, 2] = 0.95 * np.sign(y[:, 2]) + 0.3 * x[:, 2]
     found = changes(x, y, numbers(3))
     assert found["c0"].in_words("a", "b").startswith("higher in b: mean ")
     assert "standard deviations)" in found["c0"].in_words()
@@ -156,10 +156,42 @@ def test_two_numbers_have_the_digits_that_tell_them_apart():
     for a, b, told in (
         (0.5, 0.505, "0.5 -> 0.505"),
         (170, 175, "170 -> 175"),
-        (1e6, 1e6 + 1, "1000000 -> 1000001"),
+        (1e6, 1e6 + 1, "1,000,000 -> 1,000,001"),
     ):
         change = changes(np.full((9, 1), a) + [[0]] * 9, np.full((9, 1), b), numbers(1))["c0"]
         assert f"mean {told}" in change.in_words()
+
+
+def test_a_single_value_that_tells_most_of_a_change_is_told_first(rng):
+    """Gaps as -999, a sensor that is stuck, more zeros, a rare code, values that are cut off."""
+    x, y = rng.normal(size=(5000, 5)) * 5 + 50, rng.normal(size=(4000, 5)) * 5 + 50
+    y[:400, 0] = -999
+    y[:2000, 1] = y[0, 1]
+    x[:4500, 2], y[:3200, 2] = 0, 0
+    x[:, 3], y[:, 3] = np.repeat([200, 500], [4975, 25]), np.repeat([200, 500], [3880, 120])
+    y[:, 4] = np.minimum(y[:, 4], 57)
+    found = changes(x, y, numbers(5))
+    assert found["c0"].in_words("a", "b").startswith("value -999: 0% -> 10%; lower in b: mean ")
+    stuck, shares = found["c1"].changed_value
+    assert (stuck, shares) == (y[0, 1], (0.0, 0.5))
+    assert found["c2"].in_words().startswith("value 0: 90% -> 80%; ")
+    assert found["c3"].in_words().startswith("value 500: 0.5% -> 3%; ")
+    assert found["c4"].changed_value[0] == 57
+    assert "another shape" not in found["c4"].in_words()
+    # The control: a shift of numbers, of whole ones too, and two samples of one law are no change of one value.
+    counts = rng.poisson(4, size=(5000, 1)), rng.poisson(5, size=(5000, 1))
+    assert changes(*(c.astype(float) for c in counts), numbers(1))["c0"].changed_value is None
+    x, y = rng.normal(size=(5000, 20)), rng.normal(size=(4000, 20)) + np.arange(20) / 20
+    assert not any(c.changed_value for c in changes(x, y, numbers(20)).values())
+    assert not any(c.changed_value for c in changes(np.round(x), np.round(x[::-1]), numbers(20)).values())
+
+
+def test_values_that_many_rows_have_are_counted_exactly(rng, monkeypatch):
+    """Also where there are more values than are compared."""
+    monkeypatch.setattr(module, "_MOST_EDGES", 50)
+    x, y = rng.normal(size=(3000, 1)), rng.normal(size=(3000, 1))
+    y[:600] = 0.25
+    assert changes(x, y, numbers(1))["c0"].changed_value == (0.25, (0.0, 0.2))
 
 
 def test_other_pvalues_change_the_order(rng):

@@ -289,6 +289,21 @@ def test_identifiers_are_left_out_and_said(run, tmp_path):
     assert "--ignore names 'no'" in run("test", path, path, "--ignore", "no").stderr
 
 
+def test_columns_that_only_one_file_has_are_told_with_what_to_write(tmp_path):
+    a = write(tmp_path / "a.csv", {"u": [1, 2, 4], "v": [3, 1, 2]})
+    for names, told in (
+        (("u", "v", "w,x", "z"), "write --ignore '\"w,x\",z'"),
+        (("u", "z"), "write --ignore v,z"),
+        (("U ", "V"), "They differ in blanks or capitals only"),
+        (("r", "s"), "No name is in both: give columns the same names"),
+        (("u", *"abcdefgh"), "Choose some with --columns"),
+    ):
+        columns = {f'"{name}"': [1, 2, 4] for name in names}
+        with pytest.raises(FileError, match=re.escape(told)):
+            read(a, write(tmp_path / "b.csv", columns))
+    read(a, write(tmp_path / "b.csv", {"u": [1, 2, 4], "z": [3, 1, 2]}), ignore=("v", "z"))
+
+
 def test_names_with_commas_are_quoted(run, tmp_path):
     rows = "\n".join(f"{k % 7},{k % 5},{k % 3}" for k in range(30))
     (tmp_path / "a.csv").write_text(f'"a,b",c,d\n{rows}\n')
@@ -584,6 +599,9 @@ def test_groups_of_one_table(run, tmp_path):
     assert odd["columns"][0]["mean"] == pytest.approx([others.mean(), table["u"][table["site"] == "B"].mean()])
     words = run("compare", path, "--by", "site", "--words", *QUICK).stdout
     assert words.index("site = B") < words.index("site = A")
+    # Of the others each was compared with rows of B too.
+    assert sum(b["different"] for b in batches.values()) > 1
+    assert "makes the rest seem different too" in " ".join(words.split())
     assert run("test", path, "--by", "site", *QUICK).record["verdict"]["different"]
 
 
