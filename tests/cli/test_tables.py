@@ -467,7 +467,9 @@ def test_days_are_no_thousands(tmp_path):
     for text in ("3/14/26", "2026-12-24 18:00", "24.12.2026"):
         path = write(tmp_path / "b.csv", {"day": [text] * 3, "m": [1, 2, 5]})
         assert read(path, path)[0][0].columns == ["m"]
-    # The control: what only begins like a day is a category, and so is a day that was asked for.
+    # The control: versions and what only begins like a day are categories, and so is a day that was asked for.
+    path = write(tmp_path / "v.csv", {"fw": ["1.2.0", "10.1.12", "10.1.12"], "m": [1, 2, 5]})
+    assert read(path, path)[0][0].columns == ["fw = '10.1.12'", "m"]
     path = write(tmp_path / "c.csv", {"size": ["1-2-packs", "3-4-packs", "3-4-packs"], "m": [1, 2, 5]})
     assert read(path, path)[0][0].columns == ["size = '3-4-packs'", "m"]
     path = write(tmp_path / "d.csv", {"day": ["3/14/26", "3/15/26", "3/15/26"], "m": [1, 2, 5]})

@@ -40,6 +40,9 @@ _TOLD_PART = 0.5
 # A mean, a spread or such a share is told to have changed if it did by this many standard errors.
 _TOLD_ERRORS = 3.0
 
+# That of a value which changes the distribution function little: of 2,048 values one may by chance do by 4.
+_RARE_ERRORS = 5.0
+
 # The share of gaps is tested besides, and told to have changed if it did by this many.
 _GAP_ERRORS = 2.0
 
@@ -109,7 +112,7 @@ class ColumnChange:
     kind
         "number" or "category".
     means, spreads
-        Of numbers, in both tables; spreads are standard deviations. None for a category.
+        Of numbers, in both tables; spreads are standard deviations. None for a category, NaN without a value.
     shares
         Of a category, the share of rows with each value, in both tables, those that changed most first.
     missing
@@ -118,8 +121,9 @@ class ColumnChange:
         The largest difference of the two distribution functions (Kolmogorov and Smirnov), or half the sum of
         the differences of shares: from 0, the same, to 1, nothing in common.
     pvalue
-        How often a column of one law differs as much, adjusted for the number of columns (Holm): the chance
-        that any column without a change has a value of at most 0.05 is at most 5%. None for rows with weights.
+        How often a column of one law differs as much, in its distribution function, a single value or its gaps,
+        adjusted for the number of columns (Holm): the chance that any column without a change has a value of at
+        most 0.05 is at most 5%. None for rows with weights.
     """
 
     name: str
@@ -154,8 +158,12 @@ class ColumnChange:
         a, b = (own[:-1] / own.sum() for own in self.below)
         pooled, gap = (n * a + m * b) / (n + m), b - a
         error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
-        is_told = np.abs(gap) >= _TOLD_PART * np.abs(np.cumsum(gap)).max(initial=0.0)
-        is_told &= (np.abs(gap) > _TOLD_ERRORS * error) & (pooled * min(n, m) >= _FEWEST_EXPECTED)
+        sure = np.divide(np.abs(gap), error, out=np.zeros_like(gap), where=error > 0)
+        apart = float(np.abs(np.cumsum(gap)).max(initial=0.0))
+        is_told = (np.abs(gap) >= _TOLD_PART * apart) & (sure > _TOLD_ERRORS)
+        # A rare value may change much, and the distribution function hardly: by less than chance makes of it.
+        is_told |= sure > np.maximum(_RARE_ERRORS, _TOLD_ERRORS * apart * math.sqrt(n * m / (n + m)))
+        is_told &= pooled * min(n, m) >= _FEWEST_EXPECTED
         if not is_told.any():
             return None
         # The rarer of two that change as much tells more.
@@ -324,22 +332,24 @@ def _compare_numbers(x: Tally, y: Tally, column: TableColumn, number: int) -> tu
     k, (x_below, y_below) = column.place, (t.below[number] for t in (x, y))
     n_x, n_y = x.n_values[k], y.n_values[k]
     missing = _missing_shares(x, y, column)
-    distance, pvalue = 0.0, 1.0
+    distance, looks = 0.0, []
     if n_x > 0 and n_y > 0:
         gaps = np.cumsum(x_below)[:-1] / n_x - np.cumsum(y_below)[:-1] / n_y
         distance = float(np.abs(gaps).max(initial=0.0))
-        pvalue = float(kolmogorov_pvalue(distance, n_x, n_y))
+        looks = [float(kolmogorov_pvalue(distance, n_x, n_y)), _value_pvalue(x_below, y_below)]
     if column.missing is not None:
-        # The values and their gaps are two tests of one column.
         counts = (t.n_rows * np.array([m, 1 - m]) for t, m in zip((x, y), missing, strict=True))
-        gap = _chi_square(*counts)
-        pvalue = min(1.0, 2 * min(pvalue, gap))
+        looks.append(_chi_square(*counts))
         distance = max(distance, abs(missing[0] - missing[1]))
-    spreads = tuple(math.sqrt(t.squares[k] / t.n_values[k]) if t.n_values[k] > 0 else 0.0 for t in (x, y))
+    # All looks at one column count as one.
+    pvalue = min(1.0, len(looks) * min(looks, default=1.0))
+    # Of no values there is neither.
+    means = tuple(float(t.mean[k]) if t.n_values[k] > 0 else math.nan for t in (x, y))
+    spreads = tuple(math.sqrt(t.squares[k] / t.n_values[k]) if t.n_values[k] > 0 else math.nan for t in (x, y))
     change = ColumnChange(
         column.name,
         "number",
-        (float(x.mean[k]), float(y.mean[k])),
+        (means[0], means[1]),
         (spreads[0], spreads[1]),
         {},
         missing,
@@ -397,6 +407,21 @@ def kolmogorov_pvalue(distance: Any, n: float, m: float) -> Any:
     return kolmogorov(distance * math.sqrt(n * m / (n + m)))
 
 
+def _value_pvalue(x: HostArray, y: HostArray) -> float:
+    """The p-value of the bin whose counts differ most, adjusted for their number: rare values, such as -999.
+
+    Given how often a value occurs in both tables, its rows of y are at most as variable as a binomial number.
+    """
+    from scipy.special import bdtr, bdtrc
+
+    n, m = x.sum(), y.sum()
+    total, part = np.rint(x + y).astype(np.int64), m / (n + m)
+    there = total > 0
+    total, own = total[there], np.rint(y[there])
+    below, above = bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0)
+    return min(1.0, 2 * max(1, len(total)) * float(np.minimum(below, above).min(initial=0.5)))
+
+
 def _chi_square(x: HostArray, y: HostArray) -> float:
     """The p-value of a chi-square test that two rows of counts have the same shares."""
     from scipy.special import chdtrc
@@ -423,6 +448,8 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
     assert change.means is not None
     assert change.spreads is not None
     (a, b), (s, t), (n, m) = change.means, change.spreads, change.rows
+    if math.isnan(a) or math.isnan(b):
+        return
     spread = math.hypot(s, t) / math.sqrt(2)
     moved, error = b - a, math.sqrt(s * s / n + t * t / m)
     told = change.changed_value is not None

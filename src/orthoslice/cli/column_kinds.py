@@ -42,8 +42,11 @@ _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 # Signs that people write beside numbers.
 _SIGNS = "%$€£¥"
 
-# Days as people write them, perhaps with a time: 24.12.2026, 12/24/26, 2026-12-24 18:00.
-_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
+# Days as people write them, perhaps with a time: 24.12.2026, 12/24/26, 2026-12-24 18:00. Versions have dots
+# too, but no year at the end.
+_DATE = re.compile(
+    r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([/-])\d{1,2}\3\d{1,2})([T ,].*)?"
+)
 
 
 class Number(NamedTuple):

@@ -94,7 +94,7 @@ def told_html(found: Comparison) -> str:
 def _tables(found: Comparison) -> Section:
     (a, b) = found.names
     names = [change.name for change in found.columns] or found.features
-    columns = f"{len(names)} columns" if len(names) > 1 else f"1 column, {names[0]}"
+    columns = f"{len(names):,} columns" if len(names) > 1 else f"1 column, {names[0]}"
     lines = (f"Lengths are {found.units}.",) if found.columns else ()
     return Section(f"{a} ({_rows(len(found.x))}) and {b} ({_rows(len(found.y))}), {columns}", "", lines)
 
