@@ -256,6 +256,18 @@ def test_categories_of_many_values_and_of_types(tmp_path):
     assert found.points[:, kinds["kind"].features[-1]].sum() == 40
 
 
+def test_truth_values_of_all_formats_are_the_same(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    truths = [True, False, False, True, None]
+    parquet.write_table(pa.table({"u": [1, 2, 4, 8, 3], "k": truths}), tmp_path / "a.parquet")
+    for told in (("True", "False"), ("TRUE", "FALSE"), ("true", "false")):
+        cells = ["" if truth is None else told[not truth] for truth in truths]
+        path = write(tmp_path / "b.csv", {"u": [1, 2, 4, 8, 3], "k": cells})
+        (one, other), _ = read(tmp_path / "a.parquet", path, missing="indicate")
+        assert one.columns == ["u", "k = 'false'", "k = 'true'", "k = (missing)"]
+        np.testing.assert_array_equal(one.points, other.points)
+
+
 def test_values_that_only_one_file_has(run, tmp_path):
     a = write(tmp_path / "a.csv", {"k": ["x", "y"] * 60})
     b = write(tmp_path / "b.csv", {"k": ["x", "y", "z"] * 40})
@@ -413,6 +425,9 @@ def test_a_column_of_numbers_in_one_file_and_words_in_another(tmp_path):
         (["1,234.5", "12.5", "-2,000"], "--thousands ,", {"thousands": ","}),
         (["12,3", "4,25", "5"], "--decimal ,", {"decimal": ","}),
         (["1.234,5", "12,5", "-2.000,25"], "--decimal , --thousands .", {"decimal": ",", "thousands": "."}),
+        (["1'234.5", "12.5", "-2'000"], """--thousands ''"'"''""", {"thousands": "'"}),
+        (["1\u00a0234", "12", "-2 000"], "--thousands ' '", {"thousands": " "}),
+        (["1\u202f234,5", "12,5", "-2 000"], "--decimal , --thousands ' '", {"decimal": ",", "thousands": " "}),
         (["5.5%", "12 %", "-7%"], "--signs %", {"signs": "%"}),
         (["$1,234.5", "$12.50", "-$2"], "--thousands , --signs '\\$'", {"thousands": ",", "signs": "$"}),
         (["12,5 €", "3 €", "-1 €"], "--decimal , --signs '€'", {"decimal": ",", "signs": "€"}),
@@ -424,7 +439,7 @@ def test_numbers_in_other_notations(tmp_path, cells, option, choice):
         read(path, path)
     (table, _), _ = read(path, path, **choice)
     mark, dot = choice.get("thousands") or "", choice.get("decimal", ".")
-    bare = [cell.translate({ord(c): None for c in "%$€ "}) for cell in cells * 5]
+    bare = [cell.translate({ord(c): None for c in "%$€ \u00a0\u202f"}) for cell in cells * 5]
     expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in bare]
     np.testing.assert_array_equal(table.points[:, 0], expected)
 

@@ -33,11 +33,17 @@ _FEWEST_NUMBERED = 10
 # Values of which a table of two rows may have one each.
 _TRUTHS = ("true", "false", "yes", "no", "t", "f", "y", "n")
 
+_CAPITAL_TRUTHS = ("True", "False", "TRUE", "FALSE")
+
 # An integer that float64 may not hold, and that Python reads in a moment.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
 
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+# Numbers in other notations: 1,234.5 or 1'234 or 1 234, and 12,5 or 1.234,5 or 1 234,5.
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?P<mark>[,'\u2019 ])\d{3}((?P=mark)\d{3})*(\.\d+)?")
+_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(?P<mark>[.'\u2019 ])\d{3}((?P=mark)\d{3})*),\d+")
+
+# Blanks that are not broken, which stand for a blank between thousands.
+_BLANKS = "\u00a0\u202f"
 
 # Signs that people write beside numbers.
 _SIGNS = "%$€£¥"
@@ -239,7 +245,7 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
     words = Counter({v: k for v, k in profile.counts.items() if to_number(v, how) is None})
     n_words = sum(words.values())
     # With their signs taken away they are numbers in another notation, or numbers.
-    bare = {v: without_signs(v, _SIGNS + how.signs) for v in words}
+    bare = {v: _with_blanks(without_signs(v, _SIGNS + how.signs)) for v in words}
     plain = {v for v in words if to_number(bare[v], how) is not None}
     for pattern, other in _notations(how):
         alike = {v for v in words if pattern.fullmatch(bare[v])} if pattern else plain
@@ -247,12 +253,11 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
         if not alike or n_others > (1 - _MOSTLY_NUMBERS) * profile.n_values:
             continue
         example = max(sorted(alike), key=len)
-        if other.decimal == "," and "." in example:
-            other = other._replace(thousands=".")
-        known = _SIGNS + how.signs
-        other = other._replace(
-            signs="".join(c for c in dict.fromkeys(known) if c in how.signs or any(c in v for v in words))
-        )
+        written = pattern.fullmatch(bare[example]) if pattern else None
+        if written is not None and written["mark"]:
+            other = other._replace(thousands=written["mark"])
+        signs = (c for c in dict.fromkeys(_SIGNS + how.signs) if c in how.signs or any(c in v for v in words))
+        other = other._replace(signs="".join(signs))
         if other != how:
             raise FileError(
                 f"{shown}: column {column!r} holds numbers such as {example!r}; write {_options_of(other)} to "
@@ -270,9 +275,9 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
 
 def _notations(how: How) -> Iterator[tuple[re.Pattern[str] | None, How]]:
     """Ways to write numbers, besides those that `how` reads, and how to read them; None is `how` with signs."""
-    if how.decimal == "." and how.thousands is None:
-        yield _THOUSANDS, how._replace(thousands=",")
-    if how.thousands is None or (how.decimal, how.thousands) == (".", "."):
+    if how.thousands is None or how.decimal == how.thousands:
+        if how.decimal == ".":
+            yield _THOUSANDS, how
         yield _COMMA, how._replace(decimal=",")
     yield None, how
 
@@ -280,7 +285,7 @@ def _notations(how: How) -> Iterator[tuple[re.Pattern[str] | None, How]]:
 def _options_of(how: How) -> str:
     """What to write on the command line for numbers that are written so."""
     told = [f"--decimal {how.decimal}"] if how.decimal != "." else []
-    told += [f"--thousands {how.thousands}"] if how.thousands else []
+    told += [f"--thousands {shlex.quote(how.thousands)}"] if how.thousands else []
     told += [f"--signs {shlex.quote(how.signs)}"] if how.signs else []
     return " ".join(told)
 
@@ -300,7 +305,11 @@ def as_texts(column: Any, how: How) -> Any:
     if how.na_values:
         missing = compute.is_in(texts, value_set=arrow.array(how.na_values, arrow.string()))
         texts = compute.if_else(missing, arrow.scalar(None, arrow.string()), texts)
-    return texts
+    # Truth values are written in several ways, and are one type elsewhere.
+    is_truth = compute.is_in(texts, value_set=arrow.array(_CAPITAL_TRUTHS, arrow.string()))
+    return (
+        compute.if_else(is_truth, compute.utf8_lower(texts), texts) if compute.any(is_truth).as_py() else texts
+    )
 
 
 def as_numbers(column: Any, how: How) -> HostArray | None:
@@ -314,6 +323,8 @@ def as_numbers(column: Any, how: How) -> HostArray | None:
         texts = compute.replace_substring(texts, sign, "")
     texts = compute.utf8_trim_whitespace(texts)
     if how.thousands:
+        if how.thousands == " ":
+            texts = compute.replace_substring_regex(texts, f"[{_BLANKS}]", " ")
         marks = (f"\\x{{{ord(mark):x}}}" for mark in (how.thousands, how.decimal))
         if compute.any(compute.match_substring_regex(texts, _misgrouped(*marks))).as_py():
             return None
@@ -342,6 +353,7 @@ def to_number(text: str, how: How) -> float | None:
     """The number that a text is, or None."""
     text = without_signs(text, how.signs)
     if how.thousands:
+        text = _with_blanks(text) if how.thousands == " " else text
         if re.search(_misgrouped(re.escape(how.thousands), re.escape(how.decimal)), text):
             return None
         text = text.replace(how.thousands, "")
@@ -358,6 +370,11 @@ def _misgrouped(thousands: str, decimal: str) -> str:
     """
     last = rf"{thousands}([0-9]{{0,2}}|[0-9]{{4,}})($|{decimal})"
     return rf"{last}|{thousands}([0-9]?|[0-9]{{4,}}){thousands}"
+
+
+def _with_blanks(text: str) -> str:
+    """The text with blanks of one kind."""
+    return text.translate(dict.fromkeys(map(ord, _BLANKS), " "))
 
 
 def without_signs(text: str, signs: str) -> str:
