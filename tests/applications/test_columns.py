@@ -45,7 +45,8 @@ def test_numbers_are_those_of_numpy_and_scipy(rng, monkeypatch):
         expected = stats.ks_2samp(x[:, k], y[:, k])
         assert change.distance == pytest.approx(expected.statistic)
         assert change.rows == (300, 200)
-    raw = [stats.kstwobign.sf(c.distance * math.sqrt(120)) for c in found.values()]
+    # Twice for two looks: no single value tells anything here.
+    raw = [min(1.0, 2 * stats.kstwobign.sf(c.distance * math.sqrt(120))) for c in found.values()]
     assert sorted(c.pvalue for c in found.values()) == pytest.approx(
         sorted([2 * min(raw), max(max(raw), 2 * min(raw))])
     )
@@ -104,6 +105,17 @@ def test_shares_and_gaps(rng):
     assert found["u"].pvalue < 1e-20
 
 
+def test_a_table_without_values_has_no_mean(rng):
+    """Of a column that is empty in one table only its gaps are told."""
+    x, y = np.zeros((50, 2)), np.stack([rng.normal(size=60), np.zeros(60)], axis=1)
+    x[:, 1] = 1
+    change = changes(x, y, [TableColumn("c0", 0, missing=1)])["c0"]
+    assert math.isnan(change.means[0])
+    assert math.isnan(change.spreads[0])
+    assert change.in_words() == "missing 100% -> 0%"
+    assert change.pvalue < 1e-9
+
+
 def test_rare_values_are_tested_together(rng):
     """Twenty values that occur twice each say nothing; so they must not."""
     columns = [TableColumn("k", 0, tuple(map(str, range(21))))]
@@ -127,8 +139,8 @@ def test_adjusted_pvalues_hold_their_level(law):
     """Of 400 pairs of samples of one law, at most 7% have an adjusted p-value of 0.05 or less.
 
     With a level of 5%, 29 or more of 400 have a probability of 3.5%; the seed is fixed. The control: without
-    the adjustment the smallest of five p-values is below 0.05 in about a fifth of the pairs (not with ties,
-    where the p-values of Kolmogorov and Smirnov are too large).
+    the adjustment for columns and for two looks at each the smallest of five p-values is below 0.05 in about a
+    fifth of the pairs (not with ties, where the p-values of Kolmogorov and Smirnov are too large).
     """
     rng = np.random.default_rng(1)
     alarms = plain = 0
@@ -136,7 +148,7 @@ def test_adjusted_pvalues_hold_their_level(law):
         pair = LAWS[law](rng, 120), LAWS[law](rng, 80)
         found = changes(*pair, numbers(5)).values()
         alarms += min(c.pvalue for c in found) <= 0.05
-        plain += min(c.pvalue for c in found) <= 0.25
+        plain += min(c.pvalue for c in found) <= 0.5
     assert alarms <= 28
     assert plain >= 60 or law == "tied"
 
@@ -144,7 +156,7 @@ def test_adjusted_pvalues_hold_their_level(law):
 def test_words_tell_what_changed(rng):
     x = rng.normal(size=(4000, 3))
     y = rng.normal(size=(4000, 3)) * [1, 2, 1] + [0.3, 0, 0]
-    y[:, 2] = np.sign(y[:, 2])
+    y[:, 2] = 0.95 * np.sign(y[:, 2]) + 0.3 * x[:, 2]
     found = changes(x, y, numbers(3))
     assert found["c0"].in_words("a", "b").startswith("higher in b: mean ")
     assert "standard deviations)" in found["c0"].in_words()
@@ -156,10 +168,64 @@ def test_two_numbers_have_the_digits_that_tell_them_apart():
     for a, b, told in (
         (0.5, 0.505, "0.5 -> 0.505"),
         (170, 175, "170 -> 175"),
-        (1e6, 1e6 + 1, "1000000 -> 1000001"),
+        (1e6, 1e6 + 1, "1,000,000 -> 1,000,001"),
     ):
         change = changes(np.full((9, 1), a) + [[0]] * 9, np.full((9, 1), b), numbers(1))["c0"]
         assert f"mean {told}" in change.in_words()
+
+
+def test_a_single_value_that_tells_most_of_a_change_is_told_first(rng):
+    """Gaps as -999, a sensor that is stuck, more zeros, a rare code, values that are cut off."""
+    x, y = rng.normal(size=(5000, 5)) * 5 + 50, rng.normal(size=(4000, 5)) * 5 + 50
+    y[:400, 0] = -999
+    y[:2000, 1] = y[0, 1]
+    x[:4500, 2], y[:3200, 2] = 0, 0
+    x[:, 3], y[:, 3] = np.repeat([200, 500], [4975, 25]), np.repeat([200, 500], [3880, 120])
+    y[:, 4] = np.minimum(y[:, 4], 57)
+    found = changes(x, y, numbers(5))
+    assert found["c0"].in_words("a", "b").startswith("value -999: 0% -> 10%; lower in b: mean ")
+    stuck, shares = found["c1"].changed_value
+    assert (stuck, shares) == (y[0, 1], (0.0, 0.5))
+    assert found["c2"].in_words().startswith("value 0: 90% -> 80%; ")
+    assert found["c3"].in_words().startswith("value 500: 0.5% -> 3%; ")
+    assert found["c4"].changed_value[0] == 57
+    assert "another shape" not in found["c4"].in_words()
+    # The control: a shift of numbers, of whole ones too, and two samples of one law are no change of one value.
+    counts = rng.poisson(4, size=(5000, 1)), rng.poisson(5, size=(5000, 1))
+    assert changes(*(c.astype(float) for c in counts), numbers(1))["c0"].changed_value is None
+    x, y = rng.normal(size=(5000, 20)), rng.normal(size=(4000, 20)) + np.arange(20) / 20
+    assert not any(c.changed_value for c in changes(x, y, numbers(20)).values())
+    assert not any(c.changed_value for c in changes(np.round(x), np.round(x[::-1]), numbers(20)).values())
+
+
+def test_a_rare_value_is_found_by_all_rows(rng):
+    """30 in 100,000 rows move no distribution function; p is that of an exact test, at 2,048 values."""
+    x, y = rng.normal(size=(100_000, 2)), rng.normal(size=(100_000, 2))
+    y[rng.choice(100_000, 30, replace=False), 0] = -999
+    found = changes(x, y, numbers(2))
+    assert stats.ks_2samp(x[:, 0], y[:, 0]).pvalue > 0.05
+    assert found["c0"].pvalue < 1e-3
+    # In a bin with the values of the few rows below the smallest one that was chosen.
+    assert found["c0"].in_words().startswith("value -999: 0% -> 0.03%")
+    assert found["c1"].pvalue > 0.05
+
+
+def test_the_test_of_single_values_is_that_of_binomial_numbers(rng):
+    x, y = np.array([50.0, 3, 0, 20]), np.array([40.0, 17, 0, 2])
+    raw = []
+    for a, b in zip(x, y, strict=True):
+        law = stats.binom(a + b, y.sum() / (x + y).sum())
+        raw.append(min(law.cdf(b), law.sf(b - 1)) if a + b else 1.0)
+    assert module._value_pvalue(x, y) == pytest.approx(6 * min(raw))
+    assert module._value_pvalue(x, x) == 1.0
+
+
+def test_values_that_many_rows_have_are_counted_exactly(rng, monkeypatch):
+    """Also where there are more values than are compared."""
+    monkeypatch.setattr(module, "_MOST_EDGES", 50)
+    x, y = rng.normal(size=(3000, 1)), rng.normal(size=(3000, 1))
+    y[:600] = 0.25
+    assert changes(x, y, numbers(1))["c0"].changed_value == (0.25, (0.0, 0.2))
 
 
 def test_other_pvalues_change_the_order(rng):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+import types
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import orthoslice as osl
 from orthoslice.applications.compare import moves
 from orthoslice.applications.compare.compare import prepare_comparison
+from orthoslice.applications.compare.pairs import pair_of
 from orthoslice.applications.compare.words import number, tell
 from orthoslice.backend.stopping import stop_asked, stoppable
 
@@ -285,3 +287,34 @@ def test_wide_clouds_take_no_square_of_their_columns():
     finally:
         tracemalloc.stop()
     assert peak < 80 * 10**6
+
+
+def test_a_pair_is_told_by_what_changed(rng):
+    """By its correlation if that did, or else by how far out both columns are at once, which counts too."""
+    test = types.SimpleNamespace(pair=(0, 1), parts={"pairs": 0.01})
+    u, v = rng.normal(size=(2, 300))
+    x = np.stack([u, u + 0.3 * v], axis=1)
+    wide = pair_of(test, ["age", "height"], x, 1.5 * x)
+    assert wide.correlations[0] == wide.correlations[1]
+    assert wide.in_words("b") == "age and height (they are both high or both low more in b)"
+    back = pair_of(test, ["age", "height"], 1.5 * x, x)
+    assert back.in_words("b") == "age and height (they are both high or both low less in b)"
+    apart = pair_of(test, ["age", "height"], x, np.stack([u, v], axis=1))
+    first, second = apart.correlations
+    assert apart.in_words("b") == f"age and height (rank correlation {first:.2f} -> {second:.2f})"
+
+
+def test_rows_that_were_written_twice_are_told(rng):
+    x, y = rng.normal(size=(120, 2)), rng.normal(size=(40, 2))
+    found = osl.compare(x, np.repeat(y, 2, axis=0), names=("a", "b"), n_permutations=99, rng=0)
+    assert found.repeated == (0.0, 1.0)
+    assert "In b 100% of the rows occur more than once, in a 0%. Were rows written twice?" in repr(found)
+    # As many rows of each are looked at, so that half of those written twice are met twice.
+    few, many = osl.compare(x, np.repeat(x, 2, axis=0), n_permutations=99, rng=0).repeated
+    assert few == 0
+    assert 0.3 < many < 0.7
+    # The control: rows of few values occur more than once in both tables.
+    codes = rng.integers(0, 3, size=(2, 100, 2)).astype(float)
+    found = osl.compare(*codes, n_permutations=99, rng=0)
+    assert min(found.repeated) == 1
+    assert "more than once" not in repr(found)

@@ -367,6 +367,17 @@ def test_pictures_name_what_they_show(found):
     assert f"so that p = {found.test.pvalue:.3g}." in drawn
 
 
+def test_what_chance_leaves_is_said_of_the_right_side(found, page):
+    """Distances are large where tables differ, and the smallest p-values of the default test are small."""
+    assert found.test.method == "auto"
+    assert found.test.statistic < np.quantile(found.test.null_distribution, 0.1)
+    assert "The further it stands to the left of the bars, the less chance explains." in page
+    assert "observed (p = 0.01)" in page
+    of_distances = osl.compare(*tables(), 1, n_permutations=99, rng=0)
+    assert of_distances.test.statistic > np.quantile(of_distances.test.null_distribution, 0.9)
+    assert "The further it stands to the right of the bars, the less chance explains." in of_distances.to_html()
+
+
 # In a browser
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")

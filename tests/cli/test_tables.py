@@ -256,6 +256,18 @@ def test_categories_of_many_values_and_of_types(tmp_path):
     assert found.points[:, kinds["kind"].features[-1]].sum() == 40
 
 
+def test_truth_values_of_all_formats_are_the_same(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    truths = [True, False, False, True, None]
+    parquet.write_table(pa.table({"u": [1, 2, 4, 8, 3], "k": truths}), tmp_path / "a.parquet")
+    for told in (("True", "False"), ("TRUE", "FALSE"), ("true", "false")):
+        cells = ["" if truth is None else told[not truth] for truth in truths]
+        path = write(tmp_path / "b.csv", {"u": [1, 2, 4, 8, 3], "k": cells})
+        (one, other), _ = read(tmp_path / "a.parquet", path, missing="indicate")
+        assert one.columns == ["u", "k = 'false'", "k = 'true'", "k = (missing)"]
+        np.testing.assert_array_equal(one.points, other.points)
+
+
 def test_values_that_only_one_file_has(run, tmp_path):
     a = write(tmp_path / "a.csv", {"k": ["x", "y"] * 60})
     b = write(tmp_path / "b.csv", {"k": ["x", "y", "z"] * 40})
@@ -287,6 +299,21 @@ def test_identifiers_are_left_out_and_said(run, tmp_path):
     assert run("test", path, path, "--strict", "--ignore", "row,key,text", *QUICK).exit_code == 0
     assert run("test", path, path, "--strict", *QUICK).exit_code == 2
     assert "--ignore names 'no'" in run("test", path, path, "--ignore", "no").stderr
+
+
+def test_columns_that_only_one_file_has_are_told_with_what_to_write(tmp_path):
+    a = write(tmp_path / "a.csv", {"u": [1, 2, 4], "v": [3, 1, 2]})
+    for names, told in (
+        (("u", "v", "w,x", "z"), "write --ignore '\"w,x\",z'"),
+        (("u", "z"), "write --ignore v,z"),
+        (("U ", "V"), "They differ in blanks or capitals only"),
+        (("r", "s"), "No name is in both: give columns the same names"),
+        (("u", *"abcdefgh"), "Choose some with --columns"),
+    ):
+        columns = {f'"{name}"': [1, 2, 4] for name in names}
+        with pytest.raises(FileError, match=re.escape(told)):
+            read(a, write(tmp_path / "b.csv", columns))
+    read(a, write(tmp_path / "b.csv", {"u": [1, 2, 4], "z": [3, 1, 2]}), ignore=("v", "z"))
 
 
 def test_names_with_commas_are_quoted(run, tmp_path):
@@ -398,6 +425,9 @@ def test_a_column_of_numbers_in_one_file_and_words_in_another(tmp_path):
         (["1,234.5", "12.5", "-2,000"], "--thousands ,", {"thousands": ","}),
         (["12,3", "4,25", "5"], "--decimal ,", {"decimal": ","}),
         (["1.234,5", "12,5", "-2.000,25"], "--decimal , --thousands .", {"decimal": ",", "thousands": "."}),
+        (["1'234.5", "12.5", "-2'000"], """--thousands ''"'"''""", {"thousands": "'"}),
+        (["1\u00a0234", "12", "-2 000"], "--thousands ' '", {"thousands": " "}),
+        (["1\u202f234,5", "12,5", "-2 000"], "--decimal , --thousands ' '", {"decimal": ",", "thousands": " "}),
         (["5.5%", "12 %", "-7%"], "--signs %", {"signs": "%"}),
         (["$1,234.5", "$12.50", "-$2"], "--thousands , --signs '\\$'", {"thousands": ",", "signs": "$"}),
         (["12,5 €", "3 €", "-1 €"], "--decimal , --signs '€'", {"decimal": ",", "signs": "€"}),
@@ -409,7 +439,7 @@ def test_numbers_in_other_notations(tmp_path, cells, option, choice):
         read(path, path)
     (table, _), _ = read(path, path, **choice)
     mark, dot = choice.get("thousands") or "", choice.get("decimal", ".")
-    bare = [cell.translate({ord(c): None for c in "%$€ "}) for cell in cells * 5]
+    bare = [cell.translate({ord(c): None for c in "%$€ \u00a0\u202f"}) for cell in cells * 5]
     expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in bare]
     np.testing.assert_array_equal(table.points[:, 0], expected)
 
@@ -419,12 +449,51 @@ def test_signs_are_asked_for_beside_another_notation(tmp_path):
     path = write(
         tmp_path / "a.csv", {"u": ["$1,234.5", "$12.50", "-$2"] * 5, "k": ["x", "y", "y"] * 5}, sep=";"
     )
-    with pytest.raises(FileError, match=r"write --signs '\$' to read them"):
+    with pytest.raises(FileError, match=r"write --thousands , --signs '\$' to read them"):
         read(path, path, thousands=",")
     # A text that has signs among its letters is a category still.
     path = write(tmp_path / "b.csv", {"u": ["5% off", "10% off", "full"] * 5})
     (table, _), _ = read(path, path)
     assert table.columns == ["u = '10% off'", "u = '5% off'", "u = 'full'"]
+
+
+def test_every_notation_of_a_file_is_asked_for(tmp_path):
+    """Money beside percents: what one error says to write does not hide the next column as free text."""
+    cells = {"p": ["5,5%", "12,0%"] * 60, "m": [f"{k}.234,{k} €" for k in range(1, 121)]}
+    path = write(tmp_path / "a.csv", cells, sep=";")
+    with pytest.raises(FileError, match=r"'p' holds .*; write --decimal , --signs % to"):
+        read(path, path)
+    with pytest.raises(FileError, match=r"'m' holds .*; write --decimal , --thousands \. --signs '%€' to"):
+        read(path, path, decimal=",", signs="%")
+    (table, _), said = read(path, path, decimal=",", thousands=".", signs="%€")
+    assert table.columns == ["p", "m"]
+    assert said == []
+    assert table.points[1].tolist() == [12.0, 2234.2]
+
+
+def test_days_are_no_thousands(tmp_path):
+    """A mark between thousands makes no number of a day, and days are left out however they are written."""
+    days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in range(60)]
+    path = write(tmp_path / "a.csv", {"day": days, "m": ["1.234,5", "1.00.000,5", "7"] * 20}, sep=";")
+    (table, _), said = read(path, path, decimal=",", thousands=".")
+    assert table.columns == ["m"]
+    assert table.points[:3, 0].tolist() == [1234.5, 100000.5, 7.0]
+    assert said == [f"{path}: column 'day' is left out: it holds dates or times."]
+    for text in ("3/14/26", "2026-12-24 18:00", "24.12.2026"):
+        path = write(tmp_path / "b.csv", {"day": [text] * 3, "m": [1, 2, 5]})
+        assert read(path, path)[0][0].columns == ["m"]
+    # The control: versions and what only begins like a day are categories, and so is a day that was asked for.
+    path = write(tmp_path / "v.csv", {"fw": ["1.2.0", "10.1.12", "10.1.12"], "m": [1, 2, 5]})
+    assert read(path, path)[0][0].columns == ["fw = '10.1.12'", "m"]
+    path = write(tmp_path / "c.csv", {"size": ["1-2-packs", "3-4-packs", "3-4-packs"], "m": [1, 2, 5]})
+    assert read(path, path)[0][0].columns == ["size = '3-4-packs'", "m"]
+    path = write(tmp_path / "d.csv", {"day": ["3/14/26", "3/15/26", "3/15/26"], "m": [1, 2, 5]})
+    assert read(path, path, columns=["day"])[0][0].columns == ["day = '3/15/26'"]
+
+
+def test_bars_between_columns(tmp_path):
+    path = write(tmp_path / "a.csv", {"u": [1, 2, 5], "m": ["x", "y,z", "x"]}, sep="|")
+    assert read(path, path)[0][0].columns == ["u", "m = 'y,z'"]
 
 
 def test_encodings(run, tmp_path):
@@ -435,8 +504,16 @@ def test_encodings(run, tmp_path):
     assert table.columns == other.columns == ["größe", "k = 'ü'"]
     np.testing.assert_array_equal(table.points, other.points)
     assert said == [
-        f"{tmp_path}/latin-1.csv: is not UTF-8, and is read as Latin-1; if it is neither, pass --encoding."
+        f"{tmp_path}/latin-1.csv: is not UTF-8, and is read as Latin-1 (Windows-1252); if it is neither, pass "
+        "--encoding."
     ]
+    # The euro is a sign of Windows' own, and some bytes are none there.
+    (tmp_path / "euro.csv").write_bytes("m,k\n1 €,é\n2 €,ü\n".encode("cp1252"))
+    assert read(*[tmp_path / "euro.csv"] * 2, signs="€")[0][0].columns[0] == "m"
+    (tmp_path / "rare.csv").write_bytes(b"m,k\n1,\x81\n2,\xfc\n3,\xfc\n")
+    (table, _), said = read(*[tmp_path / "rare.csv"] * 2)
+    assert table.columns == ["m", "k = 'ü'"]
+    assert "read as Latin-1;" in said[0]
     assert "--encoding utf-16" in run("bounds", *[tmp_path / "utf-16.csv"] * 2).stderr
     (table, _), said = read(*[tmp_path / "utf-16.csv"] * 2, encoding="utf-16")
     np.testing.assert_array_equal(table.points, other.points)
@@ -539,6 +616,9 @@ def test_groups_of_one_table(run, tmp_path):
     assert odd["columns"][0]["mean"] == pytest.approx([others.mean(), table["u"][table["site"] == "B"].mean()])
     words = run("compare", path, "--by", "site", "--words", *QUICK).stdout
     assert words.index("site = B") < words.index("site = A")
+    # Of the others each was compared with rows of B too.
+    assert sum(b["different"] for b in batches.values()) > 1
+    assert "makes the rest seem different too" in " ".join(words.split())
     assert run("test", path, "--by", "site", *QUICK).record["verdict"]["different"]
 
 

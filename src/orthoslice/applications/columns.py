@@ -6,6 +6,7 @@ how every column differs.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,9 @@ OTHERS, MISSING = "(other)", "(missing)"
 # The most values at which distribution functions are compared, for one column and for all of them together.
 _MOST_EDGES, _ALL_EDGES, _FEWEST_EDGES = 2048, 1 << 21, 16
 
+# Of the values that are chosen by rank, as many are the same where one is to be counted by itself.
+_OFTEN = 4
+
 # Rows of each table that those values are chosen from.
 _EDGE_ROWS = 20_000
 
@@ -30,8 +34,17 @@ _PIECE_ITEMS = 1 << 20
 # Levels that are expected to occur less often than this are counted together in a test of shares.
 _FEWEST_EXPECTED = 5.0
 
-# A mean or a spread is told to have changed if it did by this many standard errors.
+# The share of one value is told if it makes up this part of the largest difference of distribution functions.
+_TOLD_PART = 0.5
+
+# A mean, a spread or such a share is told to have changed if it did by this many standard errors.
 _TOLD_ERRORS = 3.0
+
+# That of a value which changes the distribution function little: of 2,048 values one may by chance do by 4.
+_RARE_ERRORS = 5.0
+
+# The share of gaps is tested besides, and told to have changed if it did by this many.
+_GAP_ERRORS = 2.0
 
 
 class TableColumn(NamedTuple):
@@ -99,7 +112,7 @@ class ColumnChange:
     kind
         "number" or "category".
     means, spreads
-        Of numbers, in both tables; spreads are standard deviations. None for a category.
+        Of numbers, in both tables; spreads are standard deviations. None for a category, NaN without a value.
     shares
         Of a category, the share of rows with each value, in both tables, those that changed most first.
     missing
@@ -108,8 +121,9 @@ class ColumnChange:
         The largest difference of the two distribution functions (Kolmogorov and Smirnov), or half the sum of
         the differences of shares: from 0, the same, to 1, nothing in common.
     pvalue
-        How often a column of one law differs as much, adjusted for the number of columns (Holm): the chance
-        that any column without a change has a value of at most 0.05 is at most 5%. None for rows with weights.
+        How often a column of one law differs as much, in its distribution function, a single value or its gaps,
+        adjusted for the number of columns (Holm): the chance that any column without a change has a value of at
+        most 0.05 is at most 5%. None for rows with weights.
     """
 
     name: str
@@ -130,20 +144,54 @@ class ColumnChange:
     below: tuple[HostArray, HostArray] | None = field(default=None, repr=False, compare=False)
     """How many values of each table lie up to the first edge, up to the next, and so on, and above the last."""
 
+    @functools.cached_property
+    def changed_value(self) -> tuple[float, tuple[float, float]] | None:
+        """The value of a column of numbers whose share tells most of the change, and its shares of the values.
+
+        A sensor that is stuck, -999 in the place of gaps, many zeros; None where no single value does.
+        """
+        if self.edges is None or self.below is None:
+            return None
+        n, m = (float(own.sum()) for own in self.below)
+        if not (n > 0 and m > 0):
+            return None
+        a, b = (own[:-1] / own.sum() for own in self.below)
+        pooled, gap = (n * a + m * b) / (n + m), b - a
+        error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+        sure = np.divide(np.abs(gap), error, out=np.zeros_like(gap), where=error > 0)
+        apart = float(np.abs(np.cumsum(gap)).max(initial=0.0))
+        is_told = (np.abs(gap) >= _TOLD_PART * apart) & (sure > _TOLD_ERRORS)
+        # A rare value may change much, and the distribution function hardly: by less than chance makes of it.
+        is_told |= sure > np.maximum(_RARE_ERRORS, _TOLD_ERRORS * apart * math.sqrt(n * m / (n + m)))
+        is_told &= pooled * min(n, m) >= _FEWEST_EXPECTED
+        if not is_told.any():
+            return None
+        # The rarer of two that change as much tells more.
+        k = int(np.argmax(np.divide(gap**2, pooled, out=np.zeros_like(gap), where=is_told)))
+        return float(self.edges[k]), (float(a[k]), float(b[k]))
+
+    @property
+    def has_other_gaps(self) -> bool:
+        """Whether the share of rows without a value changed by more than chance makes it."""
+        (a, b), (n, m) = self.missing, self.rows
+        pooled = (n * a + m * b) / (n + m)
+        return abs(b - a) > _GAP_ERRORS * math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+
     def in_words(self, x: str = "x", y: str = "y") -> str:
         """What changes from x to y, the parts that are larger than chance makes them."""
         parts = []
         if self.shares:
             there = {value: pair for value, pair in self.shares.items() if any(pair)}
             told = [f"{_shown_value(v)}: {_percent(a)} -> {_percent(b)}" for v, (a, b) in there.items()]
-            parts += told[:3] + ([f"{len(told) - 3} more values"] if len(told) > 3 else [])
+            left = len(told) - 3
+            parts += told[:3] + ([f"{left} more value{'s' * (left > 1)}"] if left > 0 else [])
             for name, side in ((x, 0), (y, 1)):
                 alone = [v for v, pair in self.shares.items() if pair[side] > 0 and pair[1 - side] == 0]
                 if alone:
                     parts.append(f"only {name} has {', '.join(_shown_value(v) for v in alone[:3])}")
         elif self.means is not None and self.spreads is not None:
             parts += _numbers_in_words(self, y)
-        if self.missing[0] != self.missing[1]:
+        if self.has_other_gaps and MISSING not in self.shares:
             parts.append(f"missing {_percent(self.missing[0])} -> {_percent(self.missing[1])}")
         return "; ".join(parts) or "the same"
 
@@ -158,7 +206,10 @@ def edges_of(tables: Sequence[HostArray], columns: Sequence[TableColumn]) -> tup
         values = np.sort(np.concatenate([rows[_has_value(rows, column), column.place] for rows in some]))
         # Values that occur, so that ties fall on one side of an edge.
         places = np.unique(np.linspace(0, max(0, len(values) - 1), most).astype(int))
-        found.append(np.unique(values[places]) if len(values) else values)
+        edges, counts = np.unique(values[places] if len(values) else values, return_counts=True)
+        # The value before one that many rows have, which is then counted by itself.
+        often = np.searchsorted(values, edges[counts >= _OFTEN])
+        found.append(np.union1d(edges, values[often[often > 0] - 1]))
     return tuple(found)
 
 
@@ -281,22 +332,24 @@ def _compare_numbers(x: Tally, y: Tally, column: TableColumn, number: int) -> tu
     k, (x_below, y_below) = column.place, (t.below[number] for t in (x, y))
     n_x, n_y = x.n_values[k], y.n_values[k]
     missing = _missing_shares(x, y, column)
-    distance, pvalue = 0.0, 1.0
+    distance, looks = 0.0, []
     if n_x > 0 and n_y > 0:
         gaps = np.cumsum(x_below)[:-1] / n_x - np.cumsum(y_below)[:-1] / n_y
         distance = float(np.abs(gaps).max(initial=0.0))
-        pvalue = float(kolmogorov_pvalue(distance, n_x, n_y))
+        looks = [float(kolmogorov_pvalue(distance, n_x, n_y)), _value_pvalue(x_below, y_below)]
     if column.missing is not None:
-        # The values and their gaps are two tests of one column.
         counts = (t.n_rows * np.array([m, 1 - m]) for t, m in zip((x, y), missing, strict=True))
-        gap = _chi_square(*counts)
-        pvalue = min(1.0, 2 * min(pvalue, gap))
+        looks.append(_chi_square(*counts))
         distance = max(distance, abs(missing[0] - missing[1]))
-    spreads = tuple(math.sqrt(t.squares[k] / t.n_values[k]) if t.n_values[k] > 0 else 0.0 for t in (x, y))
+    # All looks at one column count as one.
+    pvalue = min(1.0, len(looks) * min(looks, default=1.0))
+    # Of no values there is neither.
+    means = tuple(float(t.mean[k]) if t.n_values[k] > 0 else math.nan for t in (x, y))
+    spreads = tuple(math.sqrt(t.squares[k] / t.n_values[k]) if t.n_values[k] > 0 else math.nan for t in (x, y))
     change = ColumnChange(
         column.name,
         "number",
-        (float(x.mean[k]), float(y.mean[k])),
+        (means[0], means[1]),
         (spreads[0], spreads[1]),
         {},
         missing,
@@ -354,6 +407,21 @@ def kolmogorov_pvalue(distance: Any, n: float, m: float) -> Any:
     return kolmogorov(distance * math.sqrt(n * m / (n + m)))
 
 
+def _value_pvalue(x: HostArray, y: HostArray) -> float:
+    """The p-value of the bin whose counts differ most, adjusted for their number: rare values, such as -999.
+
+    Given how often a value occurs in both tables, its rows of y are at most as variable as a binomial number.
+    """
+    from scipy.special import bdtr, bdtrc
+
+    n, m = x.sum(), y.sum()
+    total, part = np.rint(x + y).astype(np.int64), m / (n + m)
+    there = total > 0
+    total, own = total[there], np.rint(y[there])
+    below, above = bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0)
+    return min(1.0, 2 * max(1, len(total)) * float(np.minimum(below, above).min(initial=0.5)))
+
+
 def _chi_square(x: HostArray, y: HostArray) -> float:
     """The p-value of a chi-square test that two rows of counts have the same shares."""
     from scipy.special import chdtrc
@@ -380,9 +448,14 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
     assert change.means is not None
     assert change.spreads is not None
     (a, b), (s, t), (n, m) = change.means, change.spreads, change.rows
+    if math.isnan(a) or math.isnan(b):
+        return
     spread = math.hypot(s, t) / math.sqrt(2)
     moved, error = b - a, math.sqrt(s * s / n + t * t / m)
-    told = False
+    told = change.changed_value is not None
+    if change.changed_value is not None:
+        value, (before, after) = change.changed_value
+        yield f"value {number(value, 6)}: {_percent(before)} -> {_percent(after)}"
     if abs(moved) > _TOLD_ERRORS * error:
         told = True
         by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
@@ -393,18 +466,34 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
         yield f"{'more' if t > s else 'less'} spread in {y}: standard deviation {_pair(s, t)}"
     if not told:
         # Where gaps changed, what was found may be them.
-        shape = "" if change.missing[0] != change.missing[1] else "another shape; "
+        shape = "" if change.has_other_gaps else "another shape; "
         yield f"{shape}mean {_pair(a, b)}"
 
 
 def _pair(a: float, b: float) -> str:
     """Two numbers with as many digits as tell them apart."""
     for digits in range(3, 10):
-        first, second = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        first, second = (float(f"{value:.{digits}g}") for value in (a, b))
         # One digit beyond the first that differs says by how much.
-        if first != second and abs(float(first) - float(second)) > 0.5 * abs(b - a):
+        if first != second and abs(first - second) > 0.5 * abs(b - a):
             break
-    return f"{first} -> {second}"
+    return f"{number(a, digits)} -> {number(b, digits)}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as people write it: 1,130 and 0.0123, not 1.13e+03.
+
+    Examples
+    --------
+    >>> number(1131.4), number(0.01234), number(1.3e9), number(0.0)
+    ('1,130', '0.0123', '1.3e+09', '0')
+    """
+    rounded = float(f"{value:.{digits}g}")
+    if value == 0 or 1e-4 <= abs(rounded) < 1e7:
+        places = max(0, digits - 1 - math.floor(math.log10(abs(rounded)))) if rounded else 0
+        text = f"{rounded:,.{places}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.{digits}g}"
 
 
 def _percent(share: float) -> str:

@@ -114,7 +114,7 @@ def compare(
     answer = running.read(files_of(a, b, grouping), reading, *groups, tally=True)
     if len(answer.tables) > 2:
         options = comparison_options(sampling, testing, deciding)
-        tell_batches("compare", answer, "the others", reading, drawing, options, deciding, printing)
+        tell_batches("compare", answer, None, reading, drawing, options, deciding, printing)
         return
     ready = running.prepare(
         answer, reading, drawing, **comparison_options(stopping, sampling, testing, deciding)
@@ -216,7 +216,7 @@ def run_test(
         raise ValueError("--by splits one table; pass one.")
     answer = running.read(files, reading, *groups, tally=True)
     if len(answer.tables) > 2:
-        reference = answer.labels[0] if grouping.by is None else "the others"
+        reference = answer.labels[0] if grouping.by is None else None
         options = comparison_options(sampling, testing, deciding)
         tell_batches("test", answer, reference, reading, drawing, options, deciding, printing)
         return

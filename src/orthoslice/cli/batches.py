@@ -76,8 +76,9 @@ def compare_batches(
     return [batch._replace(adjusted=p) for batch, p in zip(found, adjusted, strict=True)]
 
 
-def tell_batches(batches: list[Batch], reference: str, level: float) -> list[Section]:
-    """The batches in words, those that differ most surely first."""
+def tell_batches(batches: list[Batch], reference: str | None, level: float) -> list[Section]:
+    """The batches in words, those that differ most surely first; without `reference` each from all others."""
+    other = "the others" if reference is None else reference
     different = [b for b in batches if b.adjusted <= level]
     width = max(len(shown(b.name)) for b in batches)
     lines = []
@@ -88,15 +89,21 @@ def tell_batches(batches: list[Batch], reference: str, level: float) -> list[Sec
         changed = [c for c in batch.columns if c.pvalue is not None and c.pvalue <= level]
         told = "no difference was found"
         if batch.adjusted <= level:
-            some = [f"{shown(c.name)}: {c.in_words(reference, batch.name)}" for c in changed[:_SHOWN_COLUMNS]]
+            some = [f"{shown(c.name)}: {c.in_words(other, batch.name)}" for c in changed[:_SHOWN_COLUMNS]]
             told = "; ".join(some) if some else "columns differ together, none of them alone"
-            told += f"; and {len(changed) - len(some)} more columns" if len(changed) > len(some) else ""
+            left = len(changed) - len(some)
+            told += f"; and {left} more column{'s' * (left > 1)}" if left else ""
         lines.append(
             f"{shown(batch.name):{width}}  {batch.n_rows:>9,} rows  {small_pvalue(batch.adjusted)}  {told}"
         )
     lines.append(f"(p is adjusted for the number of tables, {len(batches)}. Columns are compared by all rows.)")
+    if reference is None and len(different) > 1:
+        lines.append(
+            "(Each is compared with all others together. One that is different is a part of them, and makes "
+            "the rest seem different too. Of equal p, the one with the largest change comes first.)"
+        )
     answer = f"{len(different)} of {len(batches)} do." if different else "No difference was found."
-    return [Section(f"Which differ from {shown(reference)}?", answer, tuple(lines))]
+    return [Section(f"Which differ from {shown(other)}?", answer, tuple(lines))]
 
 
 def of_batches(batches: list[Batch], level: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import importlib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,14 +33,26 @@ _FEWEST_NUMBERED = 10
 # Values of which a table of two rows may have one each.
 _TRUTHS = ("true", "false", "yes", "no", "t", "f", "y", "n")
 
+_CAPITAL_TRUTHS = ("True", "False", "TRUE", "FALSE")
+
 # An integer that float64 may not hold, and that Python reads in a moment.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
 
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+# Numbers in other notations: 1,234.5 or 1'234 or 1 234, and 12,5 or 1.234,5 or 1 234,5.
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?P<mark>[,'\u2019 ])\d{3}((?P=mark)\d{3})*(\.\d+)?")
+_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(?P<mark>[.'\u2019 ])\d{3}((?P=mark)\d{3})*),\d+")
+
+# Blanks that are not broken, which stand for a blank between thousands.
+_BLANKS = "\u00a0\u202f"
 
 # Signs that people write beside numbers.
 _SIGNS = "%$€£¥"
+
+# Days as people write them, perhaps with a time: 24.12.2026, 12/24/26, 2026-12-24 18:00. Versions have dots
+# too, but no year at the end.
+_DATE = re.compile(
+    r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{4}([/-])\d{1,2}\3\d{1,2})([T ,].*)?"
+)
 
 
 class Number(NamedTuple):
@@ -153,6 +165,11 @@ class Profile:
         return self.increases and self.n_values >= _FEWEST_NUMBERED
 
     @property
+    def is_dated(self) -> bool:
+        """Whether all values are written as days are."""
+        return bool(self.counts) and not self.n_plain and all(map(_DATE.fullmatch, self.counts))
+
+    @property
     def is_free_text(self) -> bool:
         counted = sum(self.counts.values())
         return not self.is_named and len(self.counts) > max(_MOST_LEVELS, _FREE_TEXT * counted)
@@ -197,6 +214,8 @@ def kind_of(column: str, profiles: Sequence[tuple[Source, Profile]], asked: bool
             f"{_shown_values(profile.counts)} in {shown_name(source.name)}. Leave it out with --ignore "
             f"{quoted(column)}."
         )
+    if not asked and all(profile.is_dated for _, profile in words):
+        return Left("dates or times")
     if not asked and all(profile.is_identifier for _, profile in words):
         return Left("identifiers: no two rows have the same")
     if not asked and any(profile.is_free_text for _, profile in words):
@@ -225,20 +244,24 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
         return
     words = Counter({v: k for v, k in profile.counts.items() if to_number(v, how) is None})
     n_words = sum(words.values())
-    for pattern, option in ((_THOUSANDS, "--thousands ,"), (_COMMA, "--decimal ,"), (None, "")):
-        # With their signs taken away they are numbers in another notation, or numbers.
-        plain = {v: to_number(without_signs(v, _SIGNS), how) is not None for v in words}
-        alike = [v for v in words if (pattern.fullmatch(without_signs(v, _SIGNS)) if pattern else plain[v])]
-        n_others = sum(k for v, k in words.items() if not plain[v] and v not in alike)
-        is_open = how.is_plain if pattern else not how.signs
-        if alike and n_others <= (1 - _MOSTLY_NUMBERS) * profile.n_values and is_open:
-            example = max(alike, key=len)
-            option += " --thousands ." if "." in example and option.startswith("--decimal") else ""
-            signs = "".join(c for c in _SIGNS if any(c in v for v in words))
-            option = f"{option} --signs {shlex.quote(signs)}".strip() if signs else option
+    # With their signs taken away they are numbers in another notation, or numbers.
+    bare = {v: _with_blanks(without_signs(v, _SIGNS + how.signs)) for v in words}
+    plain = {v for v in words if to_number(bare[v], how) is not None}
+    for pattern, other in _notations(how):
+        alike = {v for v in words if pattern.fullmatch(bare[v])} if pattern else plain
+        n_others = sum(k for v, k in words.items() if v not in plain and v not in alike)
+        if not alike or n_others > (1 - _MOSTLY_NUMBERS) * profile.n_values:
+            continue
+        example = max(sorted(alike), key=len)
+        written = pattern.fullmatch(bare[example]) if pattern else None
+        if written is not None and written["mark"]:
+            other = other._replace(thousands=written["mark"])
+        signs = (c for c in dict.fromkeys(_SIGNS + how.signs) if c in how.signs or any(c in v for v in words))
+        other = other._replace(signs="".join(signs))
+        if other != how:
             raise FileError(
-                f"{shown}: column {column!r} holds numbers such as {example!r}; write {option} to read them, "
-                f"or leave the column out with --ignore {quoted(column)}."
+                f"{shown}: column {column!r} holds numbers such as {example!r}; write {_options_of(other)} to "
+                f"read them, or leave the column out with --ignore {quoted(column)}."
             )
     if n_words and n_words <= (1 - _MOSTLY_NUMBERS) * profile.n_values:
         few = ",".join(quoted(v) for v, _ in words.most_common(3))
@@ -248,6 +271,23 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
             f"write --na-values {shlex.quote(few)} --missing indicate; or leave the column out with --ignore "
             f"{quoted(column)}."
         )
+
+
+def _notations(how: How) -> Iterator[tuple[re.Pattern[str] | None, How]]:
+    """Ways to write numbers, besides those that `how` reads, and how to read them; None is `how` with signs."""
+    if how.thousands is None or how.decimal == how.thousands:
+        if how.decimal == ".":
+            yield _THOUSANDS, how
+        yield _COMMA, how._replace(decimal=",")
+    yield None, how
+
+
+def _options_of(how: How) -> str:
+    """What to write on the command line for numbers that are written so."""
+    told = [f"--decimal {how.decimal}"] if how.decimal != "." else []
+    told += [f"--thousands {shlex.quote(how.thousands)}"] if how.thousands else []
+    told += [f"--signs {shlex.quote(how.signs)}"] if how.signs else []
+    return " ".join(told)
 
 
 def _check_exact(shown: str, column: str, profile: Profile, asked: bool) -> None:
@@ -265,7 +305,11 @@ def as_texts(column: Any, how: How) -> Any:
     if how.na_values:
         missing = compute.is_in(texts, value_set=arrow.array(how.na_values, arrow.string()))
         texts = compute.if_else(missing, arrow.scalar(None, arrow.string()), texts)
-    return texts
+    # Truth values are written in several ways, and are one type elsewhere.
+    is_truth = compute.is_in(texts, value_set=arrow.array(_CAPITAL_TRUTHS, arrow.string()))
+    return (
+        compute.if_else(is_truth, compute.utf8_lower(texts), texts) if compute.any(is_truth).as_py() else texts
+    )
 
 
 def as_numbers(column: Any, how: How) -> HostArray | None:
@@ -279,6 +323,11 @@ def as_numbers(column: Any, how: How) -> HostArray | None:
         texts = compute.replace_substring(texts, sign, "")
     texts = compute.utf8_trim_whitespace(texts)
     if how.thousands:
+        if how.thousands == " ":
+            texts = compute.replace_substring_regex(texts, f"[{_BLANKS}]", " ")
+        marks = (f"\\x{{{ord(mark):x}}}" for mark in (how.thousands, how.decimal))
+        if compute.any(compute.match_substring_regex(texts, _misgrouped(*marks))).as_py():
+            return None
         texts = compute.replace_substring(texts, how.thousands, "")
     if how.decimal != ".":
         texts = compute.replace_substring(texts, how.decimal, ".")
@@ -304,11 +353,28 @@ def to_number(text: str, how: How) -> float | None:
     """The number that a text is, or None."""
     text = without_signs(text, how.signs)
     if how.thousands:
+        text = _with_blanks(text) if how.thousands == " " else text
+        if re.search(_misgrouped(re.escape(how.thousands), re.escape(how.decimal)), text):
+            return None
         text = text.replace(how.thousands, "")
     try:
         return float(text.replace(how.decimal, ".")) if "_" not in text else None
     except ValueError:
         return None
+
+
+def _misgrouped(thousands: str, decimal: str) -> str:
+    """A regular expression for digits that are no groups of thousands, such as those of 24.12.2026.
+
+    The last group has three digits; others may have two, as in India. The marks are quoted as the engine wants.
+    """
+    last = rf"{thousands}([0-9]{{0,2}}|[0-9]{{4,}})($|{decimal})"
+    return rf"{last}|{thousands}([0-9]?|[0-9]{{4,}}){thousands}"
+
+
+def _with_blanks(text: str) -> str:
+    """The text with blanks of one kind."""
+    return text.translate(dict.fromkeys(map(ord, _BLANKS), " "))
 
 
 def without_signs(text: str, signs: str) -> str:

@@ -312,7 +312,7 @@ def _check_missing(
         return
     where = [f"{c.name!r} ({int(missing[c.place]):,})" for c in encoding.columns if missing[c.place]]
     told = f"{n_missing:,} of {n_rows:,} rows have missing values, in {', '.join(where[:8])}"
-    told += "" if len(where) <= 8 else f" and {len(where) - 8} more columns"
+    told += "" if len(where) <= 8 else f" and {len(where) - 8} more column{'s' * (len(where) > 9)}"
     if choice.missing != "drop":
         raise FileError(
             f"{shown}: {told}. Write --missing indicate to compare the gaps too, --missing drop to leave those "

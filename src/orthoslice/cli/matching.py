@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,9 @@ from orthoslice.check.frames import listed, repeated, without
 from orthoslice.cli.column_kinds import Category, Left, Number, Profile, kind_of, profile_columns, quoted
 from orthoslice.cli.encoding import Encoding, make_encoding, places_of
 from orthoslice.cli.sources import FileError, How, Numbered, Source, check_width, shown_name
+
+# With more names than this, columns to leave out are not listed as an option.
+_FEW_NAMES = 8
 
 
 class Choice(NamedTuple):
@@ -248,7 +251,24 @@ def _check_names(sources: list[Source], kept: list[list[str]]) -> None:
         if any(only):
             names = shown_name(first.name), shown_name(source.name)
             told = " and ".join(f"only {n} has {listed(o)}" for n, o in zip(names, only, strict=True) if o)
-            raise FileError(f"The files must have the same columns; {told}. Choose some with --columns.")
+            raise FileError(f"The files must have the same columns; {told}. {_remedy(columns, *only)}")
+
+
+def _remedy(columns: list[str], mine: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
+    """What to do about columns that only one of two files has, where the first has `columns`."""
+    if len(mine) == len(theirs) and sorted(map(_folded, mine)) == sorted(map(_folded, theirs)):
+        return "They differ in blanks or capitals only: give them the same names."
+    if len(mine) == len(columns):
+        return "No name is in both: give columns the same names."
+    ignored = ",".join(quoted(str(name)) for name in (*mine, *theirs))
+    if len(mine) + len(theirs) > _FEW_NAMES:
+        return "Choose some with --columns."
+    return f"To compare the others, write --ignore {shlex.quote(ignored)}."
+
+
+def _folded(name: Hashable) -> str:
+    """A name without what people write now this way, now that."""
+    return " ".join(str(name).split()).casefold()
 
 
 def known_columns(source: Source, encoding: Encoding, choice: Choice, say: Callable[[str], None]) -> list[str]:

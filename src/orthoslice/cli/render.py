@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orthoslice.applications.compare.words import Section, number
+from orthoslice.applications.columns import number
+from orthoslice.applications.compare.words import Section
 from orthoslice.backend.markup import shown, shown_json
 
 # Shades of a cell, from the nearest pair to the farthest.

@@ -54,6 +54,9 @@ def of_change(change: ColumnChange, level: float) -> dict[str, Any]:
         found |= {"mean": _pair(change.means), "spread": _pair(change.spreads)}
     if change.shares:
         found["shares"] = [{"value": v, "share": _pair(pair)} for v, pair in change.shares.items()]
+    elif change.changed_value is not None and (change.pvalue is None or change.pvalue <= level):
+        value, pair = change.changed_value
+        found["shares"] = [{"value": finite(value), "share": _pair(pair)}]
     found |= {"missing": _pair(change.missing), "distance": change.distance}
     if change.pvalue is not None:
         found |= {"pvalue": change.pvalue, "changed": change.pvalue <= level}
@@ -69,6 +72,8 @@ def of_comparison(found: Comparison) -> dict[str, Any]:
     parts: dict[str, Any] = {"rows_looked_at": [len(found.sample_x), len(found.sample_y)]}
     if found.pvalue is not None:
         parts["verdict"] = of_verdict(found.pvalue, found.level)
+    if found.test is not None:
+        parts["repeated"] = list(found.repeated)
     if found.columns:
         parts["columns"] = [of_change(change, found.level) for change in found.columns]
     if found.sliced is not None:

@@ -59,7 +59,7 @@ def tell_comparison(
 def tell_batches(
     name: str,
     answer: Any,
-    reference: str,
+    reference: str | None,
     reading: Reading,
     drawing: Drawing,
     options: dict[str, Any],
@@ -69,8 +69,7 @@ def tell_batches(
     """More than two tables: each against the first, or against all others where they are groups of one."""
     from orthoslice.cli import batches, render, running, schema
 
-    is_split = answer.options["by"] is not None
-    pairs = batches.each_against_others if is_split else batches.each_against_first
+    pairs = batches.each_against_others if reference is None else batches.each_against_first
     found = batches.compare_batches(answer, pairs, reading, drawing, options)
     record = schema.record(name, answer, answer.notes) | batches.of_batches(found, deciding.limit)
     if not running.printed_as_json(record, printing.json):

@@ -23,6 +23,9 @@ _BLOCK_BYTES = 1 << 20
 # What a column of text takes in a reader of Arrow's, which has tables of all words for a missing value.
 _COLUMN_BYTES = 1 << 14
 
+# Bytes that Windows-1252 does not have, and Latin-1 has.
+_NOT_IN_WINDOWS = (b"\x81", b"\x8d", b"\x8f", b"\x90", b"\x9d")
+
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -90,7 +93,8 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
         raise FileError(f"{shown}: the file is empty.")
     encoding = how.encoding or _encoding_of(shown, start)
     if how.encoding is None and encoding != "utf-8":
-        notes.append(f"{shown}: is not UTF-8, and is read as Latin-1; if it is neither, pass --encoding.")
+        told = "Latin-1" if encoding == "latin-1" else "Latin-1 (Windows-1252)"
+        notes.append(f"{shown}: is not UTF-8, and is read as {told}; if it is neither, pass --encoding.")
     line = _first_line(shown, start, encoding)
     delimiter = _delimiter_of(line, delimiter, how)
     cells = line.split(delimiter)
@@ -131,7 +135,7 @@ def _of_text(name: str, start: bytes, opened: Callable[[], IO[bytes]], delimiter
 
 
 def _encoding_of(shown: str, start: bytes) -> str:
-    """UTF-8 if this is, or else Latin-1, which any bytes are; other encodings have to be named."""
+    """UTF-8 if this is, or else Latin-1 as Windows writes it; other encodings have to be named."""
     if b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise FileError(
             f"{shown}: is not text in UTF-8 (perhaps UTF-16, or no text at all). Save it as UTF-8, or pass "
@@ -141,7 +145,8 @@ def _encoding_of(shown: str, start: bytes) -> str:
         # A character may be cut in two at the end of the block.
         codecs.getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError:
-        return "latin-1"
+        # Windows has signs such as the euro where Latin-1 has control characters, and leaves a few bytes out.
+        return "latin-1" if any(byte in start for byte in _NOT_IN_WINDOWS) else "cp1252"
     return "utf-8"
 
 
@@ -157,10 +162,10 @@ def _first_line(shown: str, start: bytes, encoding: str) -> str:
 
 
 def _delimiter_of(line: str, delimiter: str, how: How) -> str:
-    """Files called .csv may have semicolons or tabs; semicolons where the comma is a decimal mark."""
+    """Files called .csv may have semicolons, tabs or bars; semicolons where the comma is a decimal mark."""
     if delimiter != "," or ("," in line and not (how.decimal == "," and ";" in line)):
         return delimiter
-    return ";" if ";" in line else "\t" if "\t" in line else ","
+    return next((mark for mark in ";\t|" if mark in line), ",")
 
 
 def _is_number(cell: str, how: How) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,17 @@ class Comparison:
         return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
 
     @functools.cached_property
+    def repeated(self) -> tuple[float, float]:
+        """The share of the rows of each sample that occur there more than once, among as many rows of both."""
+        n, draw = min(len(self.sample_x), len(self.sample_y)), np.random.default_rng(self.seed)
+        some = (draw.choice(len(rows), n, replace=False) for rows in (self.sample_x, self.sample_y))
+        first, second = (
+            Counter(hash(rows[k].tobytes()) for k in own)
+            for rows, own in zip((self.sample_x, self.sample_y), some, strict=True)
+        )
+        return _share_of_copies(first, n), _share_of_copies(second, n)
+
+    @functools.cached_property
     def pair(self) -> PairChange | None:
         """The two columns that go together least as before, by the rows of the sample; None if not tested."""
         return pair_of(self.test, self.features, self.sample_x, self.sample_y)
@@ -199,6 +211,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return told_html(self)
+
+
+def _share_of_copies(counts: Counter[int], n: int) -> float:
+    return sum(count for count in counts.values() if count > 1) / n
 
 
 def _is_combined(test: TwoSampleResult) -> bool:

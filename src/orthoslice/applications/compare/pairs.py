@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ import numpy as np
 from orthoslice.applications.two_sample.contrasts import column_ranks
 from orthoslice.applications.two_sample.result import TwoSampleResult
 from orthoslice.backend.arrays import HostArray
+
+# A change of a correlation is told if it exceeds this many standard errors.
+_TOLD_ERRORS = 2.0
 
 
 class PairChange(NamedTuple):
@@ -20,10 +24,19 @@ class PairChange(NamedTuple):
     """Spearman's rank correlation in both tables: 1 if they rise together, 0 if neither tells of the other."""
     pvalue: float
     """Adjusted for the number of pairs."""
+    together: float
+    """How much the mean product of their ranks in both tables together is larger in the second table."""
+    rows: tuple[int, int]
 
-    def in_words(self) -> str:
+    def in_words(self, y: str = "y") -> str:
+        """The correlations if they explain what was found, or else that both columns are far out together."""
         first, second = self.correlations
-        return f"{self.names[0]} and {self.names[1]} (rank correlation {first:.2f} -> {second:.2f})"
+        errors = [(1 - r * r) / math.sqrt(n) for r, n in zip(self.correlations, self.rows, strict=True)]
+        if (second - first) * math.copysign(1, self.together) > _TOLD_ERRORS * math.hypot(*errors):
+            told = f"rank correlation {first:.2f} -> {second:.2f}"
+        else:
+            told = f"they are both high or both low {'more' if self.together > 0 else 'less'} in {y}"
+        return f"{self.names[0]} and {self.names[1]} ({told})"
 
 
 def pair_of(
@@ -33,8 +46,12 @@ def pair_of(
     pair = getattr(test, "pair", None)
     if test is None or pair is None:
         return None
-    first, second = (_correlation(points[:, list(pair)]) for points in (x, y))
-    return PairChange((features[pair[0]], features[pair[1]]), (first, second), test.parts["pairs"])
+    both = [np.asarray(points[:, list(pair)]) for points in (x, y)]
+    first, second = (_correlation(points) for points in both)
+    products = column_ranks(np.concatenate(both)).prod(axis=0, dtype=np.float64)
+    together = float(products[len(x) :].mean() - products[: len(x)].mean())
+    names = features[pair[0]], features[pair[1]]
+    return PairChange(names, (first, second), test.parts["pairs"], together, (len(x), len(y)))
 
 
 def _correlation(points: HostArray) -> float:

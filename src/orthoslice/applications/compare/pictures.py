@@ -250,13 +250,16 @@ def picture_bounds(
 def picture_null(test: TwoSampleResult, *, unit: str = UNIT) -> Picture:
     """The distances that permuted labels give, or their smallest p-values, with the one that was observed."""
     null, name = np.asarray(test.null_distribution, dtype=np.float64), test.label
-    label = name if test.method == "auto" else f"{name} ({unit})"
+    label, observed = f"{name} ({unit})", f"observed: {test.statistic:.4g} (p = {test.pvalue:.3g})"
+    if test.method == "auto":
+        # Smaller than the p-value of the test, which it would be taken for.
+        label, observed = name, f"observed (p = {test.pvalue:.3g})"
     bars = _histogram(null, test.statistic, f"{test.n_permutations:,} random relabellings")
     return Picture(
         title="Could it be chance?",
         x=Axis(label, *_ends(bars.edges, test.statistic)),
         y=Axis("number of relabellings", 0, _headroom(bars.counts)),
-        marks=(bars, Rule(test.statistic, f"observed: {test.statistic:.4g} (p = {test.pvalue:.3g})")),
+        marks=(bars, Rule(test.statistic, observed)),
         told=f"Histogram of {name} for {test.n_permutations:,} random relabellings, from {null.min():.4g} to "
         f"{null.max():.4g}. The observed {name} is {test.statistic:.4g}; {test._n_reached:,} of them reach it, "
         f"so that p = {test.pvalue:.3g}.",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from orthoslice.applications.columns import number
 from orthoslice.backend.markup import escaped, shown
 from orthoslice.estimates.result import Estimate
 
@@ -26,6 +27,9 @@ _SHOWN_FEATURES, _LEAST_SHARE = 5, 0.005
 
 # Tables at most `_HARDLY_MORE` times as far apart as shuffled rows may seem not to differ.
 _HARDLY_MORE = 1.1
+
+# Rows that occur more than once are told where their shares differ by this much.
+_MANY_COPIES = 0.1
 
 # The most columns to name that changed.
 SHOWN_CHANGES = 10
@@ -90,7 +94,7 @@ def told_html(found: Comparison) -> str:
 def _tables(found: Comparison) -> Section:
     (a, b) = found.names
     names = [change.name for change in found.columns] or found.features
-    columns = f"{len(names)} columns" if len(names) > 1 else f"1 column, {names[0]}"
+    columns = f"{len(names):,} columns" if len(names) > 1 else f"1 column, {names[0]}"
     lines = (f"Lengths are {found.units}.",) if found.columns else ()
     return Section(f"{a} ({_rows(len(found.x))}) and {b} ({_rows(len(found.y))}), {columns}", "", lines)
 
@@ -183,7 +187,7 @@ def _with_pair(found: Comparison, told: Section) -> Section:
     pair, of_rows = found.pair, f" of {_rows_looked_at(found)}" if found.is_sampled else ""
     # Where a column changed by itself, it goes together with others in another way for that alone.
     if pair is not None and pair.pvalue <= found.level and not owners & {*pair.names}:
-        line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words()}."
+        line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words(found.names[1])}."
     elif not changed:
         line = "The difference is in many small changes, or in how columns go together."
     else:
@@ -274,22 +278,6 @@ def _sliced(found: Comparison) -> str:
     )
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number as people write it: 1,130 and 0.0123, not 1.13e+03.
-
-    Examples
-    --------
-    >>> number(1131.4), number(0.01234), number(1.3e9), number(0.0)
-    ('1,130', '0.0123', '1.3e+09', '0')
-    """
-    rounded = float(f"{value:.{digits}g}")
-    if value == 0 or 1e-4 <= abs(rounded) < 1e7:
-        places = max(0, digits - 1 - math.floor(math.log10(abs(rounded)))) if rounded else 0
-        text = f"{rounded:,.{places}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{digits}g}"
-
-
 def quiet_interval(est: Estimate) -> tuple[float, float]:
     """The 95% interval of a distance, or NaN, without a warning: :func:`notes_of` says what is doubtful."""
     return est._told_interval() or (math.nan, math.nan)
@@ -334,6 +322,12 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
         notes.append(
             "Whether it may be chance cannot be told of rows with weights: those of different weight cannot be "
             "shuffled."
+        )
+    if found.test is not None and abs(found.repeated[1] - found.repeated[0]) >= _MANY_COPIES:
+        few, many = sorted(zip(found.repeated, found.names, strict=True))
+        notes.append(
+            f"In {many[1]} {many[0]:.0%} of the rows occur more than once, in {few[1]} {few[0]:.0%}. Were rows "
+            "written twice? The test takes them for independent."
         )
     for kind, est in (("sliced", found.sliced), ("projected", found.projected)):
         if est is not None and est.converged is False:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from orthoslice.applications.columns import number
 from orthoslice.applications.compare.compare import UNITS
-from orthoslice.applications.compare.words import number
 from orthoslice.applications.match.match import match
 from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import escaped

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import orthoslice
+from orthoslice.applications.columns import number
 from orthoslice.applications.compare.column_pictures import picture_change, picture_values
 from orthoslice.applications.compare.compare import compare
 from orthoslice.applications.compare.comparison import Comparison
@@ -142,13 +143,16 @@ def _folded(title: str, content: str) -> str:
 
 
 def _on_chance(found: Comparison) -> Iterator[Figure]:
-    if found.test is not None:
-        yield Figure(
-            picture_null(found.test, unit=_unit(found)),
-            "The bars count how far apart the two tables were each time their rows had been shuffled between "
-            "them. The line is how far apart they are. The further it stands to the right of the bars, the "
-            "less chance explains.",
-        )
+    if found.test is None:
+        return
+    counted, side = "how far apart the two tables were", "right"
+    if found.test.method == "auto":
+        counted, side = "how surprising the two tables were, the smallest of several p-values,", "left"
+    yield Figure(
+        picture_null(found.test, unit=_unit(found)),
+        f"The bars count {counted} each time their rows had been shuffled between them. The line is what they "
+        f"are. The further it stands to the {side} of the bars, the less chance explains.",
+    )
 
 
 def _on_distance(found: Comparison) -> Iterator[Figure]:
@@ -233,7 +237,7 @@ def _feature_table(found: Comparison) -> str:
     for f in told.features[:_MOST_FEATURES]:
         change = escaped(change_in_words(f._replace(change=f.change.replace("->", "\u2192")), b))
         cells = "".join(
-            f'<td class="number">{v:.4g}</td>' for v in (f.x_mean, f.y_mean, f.x_spread, f.y_spread)
+            f'<td class="number">{number(v, 4)}</td>' for v in (f.x_mean, f.y_mean, f.x_spread, f.y_spread)
         )
         rows.append(
             f'<tr><th scope="row">{_name(cut(str(f.name), _LONGEST_NAME))}</th>'
@@ -266,7 +270,7 @@ def _repeat(found: Comparison, command: Sequence[str] | None) -> str:
 
 
 def _computed(found: Comparison) -> Iterator[tuple[str, str]]:
-    (a, b), dim = found.names, len(found.features)
+    (a, b), dim = found.names, len(found.columns) or len(found.features)
     columns = f"{dim:,} columns" if dim > 1 else "1 column"
     yield a, f"{len(found.x):,} rows of {columns}"
     yield b, f"{len(found.y):,} rows of {columns}"
