@@ -500,6 +500,14 @@ def test_a_small_pvalue_of_a_column_is_not_cut_short() -> None:
     assert osl.two_sample_test(x, y, rng=2, stop_early=True, columns=False).stopped_early
 
 
+@pytest.mark.parametrize("n", [1, 2, 255, 999, 100_000])
+def test_tails_of_binomials(n: int) -> None:
+    """What a test stops by, against SciPy: sums of logs lose a few digits where n is large."""
+    least = np.unique(np.linspace(1, n, 40, dtype=int))
+    found = [combining._binomial_tail(k, n, combining.OPEN_LEVEL) for k in least]
+    np.testing.assert_allclose(found, binom.sf(least - 1, n, combining.OPEN_LEVEL), rtol=1e-9, atol=1e-300)
+
+
 def test_looks_double() -> None:
     for count, early in itertools.product((1, 255, 256, 257, 512, 5000), (True, False)):
         found = combining.looks(count, early=early)

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
-import array_api_compat.numpy as compat_numpy
 import numpy as np
 
 from orthoslice.backend.array_types import Rows
-from orthoslice.backend.arrays import DType, HostArray, counts_as_numpy, to_numpy
+from orthoslice.backend.arrays import NUMPY, DType, HostArray, counts_as_numpy, to_numpy
 
 Points: TypeAlias = Any
 """The points of a cloud: an array of any library, or :class:`MappedPoints`, which has no arithmetic."""
@@ -69,7 +68,7 @@ class MappedPoints:
         return len(self.table)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
-        return compat_numpy
+        return NUMPY
 
     def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> HostArray:
         return self.read(slice(None)).astype(self.dtype if dtype is None else dtype, copy=bool(copy))

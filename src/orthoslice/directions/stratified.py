@@ -139,7 +139,7 @@ class Stratified(Sampler):
         first, second = words(key, rows, 5)
         uniform = _uniforms(xp, first[:, :, :4], second[:, :, :4], wide)
         # The cells are taken in random order, so that the directions need not be shuffled.
-        cell = xp.astype(xp.argsort(first[:, :, 4], axis=1), wide)
+        cell = xp.astype(xp.argsort(first[:, :, 4], axis=1, stable=True), wide)
         level = (cell + uniform[:, :, 0]) / rows
         flat = [xp.reshape(u, (-1,)) for u in (level, *(uniform[:, :, k] for k in (1, 2, 3)))]
         unit = self._within(xp, wide, device(key.high), flat)

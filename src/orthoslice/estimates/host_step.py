@@ -1,4 +1,4 @@
-"""Small sliced distances in host memory: check, project, sort and price in a handful of calls.
+"""Small distances in host memory: check, project, sort and price in a handful of calls.
 
 For a few hundred points the general way, which cuts work into passes and picks implementations anew, takes
 several times as long as the arithmetic. Here all of that was decided when the plan was made.
@@ -6,6 +6,7 @@ several times as long as the arithmetic. Here all of that was decided when the p
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
@@ -13,11 +14,14 @@ import numpy as np
 
 from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
 from orthoslice.backend.kernels import numba_refusal
+from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import unscaled_extents
-from orthoslice.clouds.ready import ReadyCloud
+from orthoslice.clouds.ready import ReadyCloud, make_ready
+from orthoslice.costs.draw import Draw
 from orthoslice.costs.laws import AgainstLaw, Line, law_on_lines, law_slopes
 from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
-from orthoslice.costs.scores import Sliced
+from orthoslice.costs.scores import Exact, Score, Sliced
+from orthoslice.couplings.coupling import rank_pairs
 from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
 from orthoslice.directions.base import DenseDirections
 from orthoslice.estimates.passes import WORTH_SHARING
@@ -35,8 +39,8 @@ _WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | None:
     """Why :class:`HostStep` cannot carry out a request for NumPy clouds like these, or None if it can."""
     slices, n, m = request.layout.n_directions, x.shape[0], y.shape[0]
-    if type(request.score) not in (Sliced, AgainstLaw) or request.control is not None or request.adaptive:
-        return "it takes sliced distances of a given number of directions, without a control variate"
+    if type(request.score) not in _STEPS or request.control is not None or request.adaptive:
+        return "it takes distances of a given number of directions, without a control variate"
     if not _are_plain_rows(request.sampler, request.layout.longest_block, x.shape[1]):
         return "it takes directions that are rows of a matrix and count alike"
     if x.dtype != y.dtype or x.dtype not in _WORDS or power_may_underflow(request.p, np.finfo(x.dtype)):
@@ -56,6 +60,9 @@ def are_postponed(x: HostArray, y: HostArray, p: float) -> bool:
 
 def _row_bytes(request: Request, x: HostArray, y: HostArray) -> int:
     """Working memory that a direction needs at its peak, with gradients or without."""
+    if request.score.breaks_ties:
+        clouds = Cloud(x), Cloud(y)
+        return request.score.row_bytes(*clouds, request.p, NO_GRADIENTS) + request.sampler.row_bytes(x.shape[1])
     lines = x.T[:1], y.T[:1], request.p
     scored = max(sorted_scores.row_bytes(*lines), sorted_slopes.row_bytes(*lines, 1.0))
     return scored + request.sampler.row_bytes(x.shape[1])
@@ -69,8 +76,8 @@ _Scores: TypeAlias = Callable[[HostArray, HostArray, HostArray], HostArray]
 """Of x, y and directions as rows."""
 
 
-class HostStep:
-    """SW_p^p of single clouds `x (n, dim)` and `y (m, dim)` of one type, and its gradients.
+class HostStep(abc.ABC):
+    """Costs of single clouds `x (n, dim)` and `y (m, dim)` of one type, and gradients of their mean.
 
     The arrays that it is made from have the shapes and the type of all clouds to come. Methods take NumPy
     arrays, row by row in memory.
@@ -85,11 +92,6 @@ class HostStep:
         self._rounding = float(np.finfo(x.dtype).eps) ** 0.75
         self._limits = np.asarray(unscaled_extents(request.p, x.shape[1], x.dtype)).view(self._words)
         self._are_fit = are_fit
-        self._score, self._price_slopes = self._choose(request, x, y)
-
-    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
-        """What :meth:`scores` and :meth:`_slopes` call."""
-        return _chosen_scores(x, y, request.p), sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
 
     def are_fit(self, x: HostArray, y: HostArray, theta: HostArray | None = None) -> bool:
         """Whether the clouds are finite, near the origin and of a usual extent, and given rows are of length 1.
@@ -100,14 +102,34 @@ class HostStep:
         words = self._words
         return bool(self._are_fit(x, x.view(words), y.view(words), self._limits, rows, self._rounding))
 
+    @abc.abstractmethod
     def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
-        """The cost on the line of each row of `theta`, float64 `(slices,)`."""
+        """The cost of each row of `theta`, float64 `(slices,)`."""
+
+    @abc.abstractmethod
+    def gradients(
+        self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
+    ) -> tuple[HostArray, HostArray]:
+        """The same, and the wanted gradients of their mean, one below the other."""
+
+
+class SlicedStep(HostStep):
+    """SW_p^p: pairs are priced on their own line."""
+
+    def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
+        super().__init__(request, x, y)
+        self._score, self._price_slopes = self._choose(request, x, y)
+
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
+        """What :meth:`scores` and :meth:`_slopes` call."""
+        return _chosen_scores(x, y, request.p), sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
+
+    def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
         return self._score(x, y, theta)
 
     def gradients(
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
     ) -> tuple[HostArray, HostArray]:
-        """The same, and the wanted gradients of their mean, one below the other."""
         scores, *slopes = self._slopes(x, y, theta)
         parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=False) if want]
         gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -118,7 +140,7 @@ class HostStep:
         return cast("tuple[HostArray, ...]", self._price_slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
 
 
-class LawStep(HostStep):
+class LawStep(SlicedStep):
     """The same where a law stands in the place of the second cloud: `y` is its frame."""
 
     def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
@@ -141,9 +163,50 @@ class LawStep(HostStep):
         return px, law_on_lines(self._law, y[1:], DenseDirections(theta), _EVERY_ROW)
 
 
+class ProjectedStep(HostStep):
+    """PW_p^p: pairs are priced in full space, in one compiled call where no projections tie."""
+
+    def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
+        from orthoslice.backend.kernels.numba.projected import price_apart
+
+        super().__init__(request, x, y)
+        self._price_apart, self._pairs = price_apart, rank_pairs(len(x), len(y), x)
+
+    def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
+        return self._price(x, y, theta, (False, False))[0]
+
+    def gradients(
+        self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
+    ) -> tuple[HostArray, HostArray]:
+        scores, gradient = self._price(x, y, theta, wanted)
+        gradient /= self._slices
+        return scores, gradient.astype(x.dtype, copy=False)
+
+    def _price(
+        self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
+    ) -> tuple[HostArray, HostArray]:
+        """The scores, and the wanted gradients of their sum in float64, one below the other."""
+        wide = np.float64
+        theta = theta.astype(wide, copy=False)
+        px, py = theta @ x.T.astype(wide, copy=False), theta @ y.T.astype(wide, copy=False)
+        n = len(x) * wanted[0]
+        scores, gradient = np.empty(len(theta)), np.zeros((n + len(y) * wanted[1], x.shape[1]))
+        if self._price_apart(x, y, px, py, *self._pairs, self._p, scores, gradient[:n], gradient[n:]):
+            return scores, gradient
+        ready = make_ready(Cloud(x), Cloud(y), for_ties=True)
+        draw = Draw(DenseDirections(theta), len(theta), len(theta), _EVERY_ROW, False, None, len(theta))
+        scored = Exact().evaluate(*ready, self._p, draw, (*wanted, False, False))
+        sides = (cloud for cloud, want in zip(ready, wanted, strict=True) if want)
+        parts = [cloud.in_users_order(g) for cloud, g in zip(sides, scored.gradients, strict=True)]
+        return cast(HostArray, scored.costs), np.concatenate([gradient[:0], *cast(Any, parts)])
+
+
+_STEPS: dict[type[Score], type[HostStep]] = {Sliced: SlicedStep, AgainstLaw: LawStep, Exact: ProjectedStep}
+
+
 def make_host_step(request: Request, x: HostArray, y: HostArray) -> HostStep:
     """The step for clouds like these, which :func:`host_step_refusal` does not refuse."""
-    return (LawStep if isinstance(request.score, AgainstLaw) else HostStep)(request, x, y)
+    return _STEPS[type(request.score)](request, x, y)
 
 
 def _chosen_scores(x: HostArray, y: HostArray, p: float) -> _Scores:

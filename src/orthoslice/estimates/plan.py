@@ -33,7 +33,7 @@ from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, Run
 from orthoslice.estimates.device_step import DeviceStep, device_step_refusal
 from orthoslice.estimates.driver import make_estimate, subject_of
-from orthoslice.estimates.host_step import HostStep, are_postponed, host_step_refusal
+from orthoslice.estimates.host_step import are_postponed, host_step_refusal, make_host_step
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.estimates.result import Estimate, register_estimates
 
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
     request: Request
     step: Any
-    """A :class:`.HostStep` for NumPy arrays, a :class:`.DeviceStep` for tensors on a GPU."""
+    """A :class:`.SlicedStep` for NumPy arrays, a :class:`.DeviceStep` for tensors on a GPU."""
     fields: dict[str, Any]
     """Those of an estimate that it makes; most are the same in all of them."""
 
@@ -187,14 +187,14 @@ def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: object)
 def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     """A plan for clouds like these, or None where they are scored in passes."""
     on_host = isinstance(x, np.ndarray)
-    if on_host and are_postponed(x, y, request.p):
+    if on_host and (request.score.breaks_ties or are_postponed(x, y, request.p)):
         return None
     if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
         return None
     number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), Cloud(y))
     scores = number.repeat(request.layout.n_directions)
     like = make_estimate(request, number[0], {"scores": scores}, subject, None, 1.0)
-    step = HostStep(request, x, y) if on_host else DeviceStep(request)
+    step = make_host_step(request, x, y) if on_host else DeviceStep(request)
     return Plan(request, step, dict(vars(like)))
 
 

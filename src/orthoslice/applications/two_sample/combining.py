@@ -132,7 +132,12 @@ def is_decided(pvalue: float, n_labellings: int) -> bool:
     >>> is_decided(0.25, 256), is_decided(0.15, 256), is_decided(0.15, 1024)
     (True, False, True)
     """
-    from scipy.special import bdtrc
-
     n_reached = round(pvalue * n_labellings) - 1
-    return bool(n_reached > 0 and bdtrc(n_reached - 1, n_labellings - 1, OPEN_LEVEL) <= _DOUBT)
+    return n_reached > 0 and _binomial_tail(n_reached, n_labellings - 1, OPEN_LEVEL) <= _DOUBT
+
+
+def _binomial_tail(least: int, n: int, share: float) -> float:
+    """P(X >= least) for a binomial X of n draws, as `scipy.special.bdtrc`, whose module is slow to import."""
+    k = np.arange(1, n + 1)
+    logs = np.cumsum(np.log((n + 1 - k) / k)) + k * math.log(share) + (n - k) * math.log1p(-share)
+    return float(np.exp(logs[least - 1 :]).sum())

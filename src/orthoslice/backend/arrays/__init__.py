@@ -34,6 +34,7 @@ from orthoslice.backend.arrays.key import (
     threefry,
 )
 from orthoslice.backend.arrays.namespace import (
+    NUMPY,
     constant,
     counts_as_numpy,
     default_float,
@@ -75,6 +76,7 @@ __all__ = [
     "DIRECTIONS",
     "LABELS",
     "NO_GRADIENTS",
+    "NUMPY",
     "PRICES",
     "RNG",
     "SAMPLES",

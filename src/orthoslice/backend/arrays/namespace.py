@@ -7,13 +7,35 @@ import functools
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import array_api_compat as compat
 import numpy as np
 
 from orthoslice.backend.array_types import Array, DType, HostArray, Namespace, Tensor
 from orthoslice.backend.torch_internals import are_transforms_active, is_transformed
+
+
+class _NumPy:
+    """NumPy as it is, with types for its scalars too; `array_api_compat.numpy` would load all of NumPy's parts.
+
+    NumPy follows the standard since 2.1. What it leaves open is asked for: sorts say whether they are stable.
+    """
+
+    @staticmethod
+    def astype(x: Any, dtype: DType, /, *, copy: bool = True) -> HostArray:
+        """As `numpy.astype`, which refuses scalars, such as sums are."""
+        converted: HostArray = x.astype(dtype, copy=copy)
+        return converted
+
+    def __getattr__(self, name: str) -> Any:
+        # Kept: attributes of an instance are found faster.
+        found = self.__dict__[name] = getattr(np, name)
+        return found
+
+
+NUMPY = cast(Namespace, _NumPy())
+"""The namespace of NumPy arrays."""
 
 # Looked up a hundred times a call, and the answer depends on the type alone.
 _NAMESPACES: dict[type, Namespace] = {}
@@ -25,7 +47,8 @@ def namespace(*arrays: Array | None) -> Namespace:
     array = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
     kind = type(array)
     if kind not in _NAMESPACES:
-        _NAMESPACES[kind] = compat.array_namespace(array)
+        is_numpy = issubclass(kind, np.ndarray | np.generic)
+        _NAMESPACES[kind] = NUMPY if is_numpy else compat.array_namespace(array)
     return _NAMESPACES[kind]
 
 

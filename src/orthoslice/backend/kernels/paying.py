@@ -29,7 +29,7 @@ from orthoslice.backend.caching import cache_directory
 PLAIN_NUMBERS = 1 << 24
 """How many numbers plain code goes through before a kernel is compiled; 0 compiles at once."""
 
-LOADING_NUMBERS = 1 << 23
+LOADING_NUMBERS = 1 << 22
 """How many it goes through, in place of any kernels, before numba is loaded; 0 loads it at once."""
 
 # What a call of plain code takes besides, in numbers it could go through: a loop of small calls is compiled for

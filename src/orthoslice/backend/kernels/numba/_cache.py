@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, InTreeCacheLocator
+from numba.core.runtime import rtsys
 
 from orthoslice.backend.caching import read, sealed, unsealed
 from orthoslice.backend.kernels.paying import kernel_directory
@@ -48,8 +49,11 @@ class SealedCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: object, target_context: object) -> Any:
+        # numba would load the rules of all that it compiles first, which takes longer than its import. Machine
+        # code needs no rules, but what it calls to allocate arrays.
         with contextlib.suppress(AttributeError):
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: object, data: object) -> None:

@@ -248,7 +248,7 @@ def _settle_close(
 
 
 @compiled
-def _order_rows(
+def order_rows(
     rows: Floats,
     rounding: Floats,
     reach: Floats,
@@ -299,7 +299,7 @@ def order_with_ties(projections: Floats, rounding: Floats) -> Indices:
     index = np.empty(projections.shape, dtype=np.int64)
     rows, rounding = np.ascontiguousarray(projections), np.ascontiguousarray(rounding)
     n, reach = rows.shape[1], 2.0 * rounding.max(axis=1)
-    done = _order_rows(rows, rounding, reach, index, 0, None) if n <= _LONGEST_PACKED else 0
+    done = order_rows(rows, rounding, reach, index, 0, None) if n <= _LONGEST_PACKED else 0
     if done < len(rows):
-        _order_rows(rows, rounding, reach, index, done, (piece_bounds(n, 4), piece_bounds(n, 8)))
+        order_rows(rows, rounding, reach, index, done, (piece_bounds(n, 4), piece_bounds(n, 8)))
     return index
