@@ -208,3 +208,16 @@ def test_a_matcher_of_torchcfm_takes_it(within_classes):
     if not within_classes:
         _, xt, ut = matcher.sample_location_and_conditional_flow(x0, x1)
         assert xt.shape == ut.shape == x0.shape
+
+
+def test_what_is_refused():
+    x, sampler = torch.randn(8, 2), osl.adapters.PlanSampler(rng=0)
+    with pytest.raises(ValueError, match="`y0` must be a tensor with a label for every point"):
+        sampler.sample_plan_with_labels(x, x + 1, torch.zeros(5), torch.zeros(8))
+    with pytest.raises(ValueError, match="`y1` must be a tensor with a label for every point"):
+        sampler.sample_plan_with_labels(x, x + 1, torch.zeros(8), np.zeros(8))
+    with pytest.raises(ValueError, match="`x0` must be a torch tensor of one point or more"):
+        sampler.sample_plan(x[:0], x)
+    for bad in (x, np.zeros((8, 3, 2))):
+        with pytest.raises(ValueError, match="`X` must be a torch tensor of populations"):
+            sampler.sample_trajectory(bad)

@@ -242,3 +242,10 @@ def test_refusals_of_comparisons(rng):
     adata.obs["plate"] = ["shared"] * 60 + ["shared", "own"] * 60 + ["own"]
     with pytest.raises(ValueError, match=r"'control' \(x\) and 'far' \(y\) of 'guide': `groups` must all"):
         compare_with_control(adata, "guide", "control", obsm="X_pca", donor="plate")
+
+
+def test_one_name_is_no_list_of_groups(rng):
+    """The letters of "AB" would be two groups."""
+    cells = anndata.AnnData(rng.normal(size=(6, 2)), obs={"g": list("ABABCC")})
+    with pytest.raises(TypeError, match=r"`groups` must be a list of groups; got 'AB'\. Pass `\['AB'\]`"):
+        osl.adapters.compare_with_control(cells, "g", "C", groups="AB", rng=0)

@@ -44,3 +44,35 @@ def test_refusals(rng):
         osl.adapters.CloudVectors(rng=None).fit(clouds)
     with pytest.raises(ValueError, match="dim = 3, as those of `fit`; got 2"):
         osl.adapters.CloudVectors().fit(clouds).transform([c[:, :2] for c in clouds])
+
+
+def test_columns_are_matched_by_name_with_those_of_fit(rng):
+    pd = pytest.importorskip("pandas")
+    clouds, _ = kinds(rng)
+    frames = [pd.DataFrame(c, columns=list("abc")) for c in clouds]
+    model = osl.adapters.CloudVectors(8, n_directions=16).fit(frames)
+    expected = model.transform(frames)
+    np.testing.assert_array_equal(model.transform([f[["c", "a", "b"]] for f in frames]), expected)
+    np.testing.assert_array_equal(model.transform(clouds), expected)
+    with pytest.raises(ValueError, match="column"):
+        model.transform([f.rename(columns={"a": "z"}) for f in frames])
+
+
+def test_any_sequence_and_integer(rng):
+    pd = pytest.importorskip("pandas")
+    clouds, _ = kinds(rng, 2)
+    model = osl.adapters.CloudVectors(8, n_directions=16, rng=np.int64(3))
+    expected = model.fit_transform(clouds)
+    for given in (
+        (c for c in clouds),
+        dict(zip("abcdef", clouds, strict=True)),
+        pd.Series(clouds, range(2, 8)),
+    ):
+        np.testing.assert_array_equal(model.transform(given), expected)
+    assert osl.adapters.CloudVectors().fit(pd.Series(clouds, range(2, 8))).n_features_in_ == 3
+    with pytest.raises(ValueError, match="at least one cloud"):
+        model.fit([])
+    with pytest.raises(ValueError, match="must have shape"):
+        osl.adapters.CloudVectors().fit(clouds[0])
+    with pytest.raises(TypeError, match="`rng` must be an integer"):
+        osl.adapters.CloudVectors(rng=True).fit(clouds)

@@ -35,3 +35,14 @@ def test_pot_agrees_on_given_directions(rng: np.random.Generator) -> None:
 def test_batches_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="must be single clouds"):
         osl.cheapest_coupling(rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 5, 3)))
+
+
+@pytest.mark.parametrize("power", [-200, -130, 130, 200])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_any_unit(rng: np.random.Generator, p: float, power: int) -> None:
+    """Where p-th powers underflow, all scores are 0, and the first direction would be as good as any."""
+    x, y, unit = rng.normal(size=(30, 3)), rng.normal(size=(25, 3)), 2.0 ** (power * 3.3219 // 1)
+    plan, scaled = (osl.cheapest_coupling(u * x, u * y, p, rng=0, n_directions=64) for u in (1, unit))
+    np.testing.assert_array_equal(scaled.direction, plan.direction)
+    scores = osl.projected_wasserstein(x, y, p, rng=0, n_directions=64).scores
+    assert np.argmin(scores) != 0

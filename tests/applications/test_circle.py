@@ -227,3 +227,29 @@ def test_pot_agrees(rng: np.random.Generator, p: float, dtype: str) -> None:
     assert ours.dtype == dtype
     for theirs in (ot.wasserstein_circle, ot.binary_search_circle):
         assert float(ours) == pytest.approx(float(theirs(u, v, a, b, p=p)[0]), rel=1e-3)
+
+
+@pytest.mark.parametrize("period", [1e-300, 1e-200, 1e160, 1e300])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_any_unit_of_angles(rng: np.random.Generator, p: float, period: float) -> None:
+    x, y = rng.random(7), rng.random(5)
+    plain = float(osl.circular_wasserstein(x, y, p, period=1).distance)
+    found = osl.circular_wasserstein(x * period, y * period, p, period=period)
+    assert float(found.distance) / period == pytest.approx(plain, rel=1e-9)
+    if period**-1 < 1 and p * math.log10(period) > 310:
+        with pytest.raises(OverflowError, match="Read `distance`"):
+            _ = found.value
+
+
+def test_a_column_of_a_frame_and_not_a_frame() -> None:
+    """The rows of a frame with one column would be as many circles with a point each."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"hour": [1.0, 2.0]})
+    assert float(osl.circular_wasserstein(frame["hour"], [3.0, 4.0], period=24).distance) == 2
+    for function in (
+        lambda: osl.circular_wasserstein(frame, frame, period=24),
+        lambda: osl.quantile_function(frame, [0.5]),
+    ):
+        with pytest.raises(ValueError, match="`x` must be a column"):
+            function()

@@ -148,3 +148,24 @@ def test_refusals(rng):
         osl.embed(clouds, n=0)
     with pytest.raises(TypeError, match="cannot be traced"):
         jax.jit(lambda c: osl.embed([c]).vectors)(jnp.ones((3, 2)))
+
+
+@pytest.mark.parametrize("power", [-300, -150, 150, 300])
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, 10])
+def test_bounds_in_any_unit(p, power, rng):
+    """Powers of small lengths underflow, and an upper bound of 0 would be a wrong one."""
+    clouds, unit = ragged(rng, sizes=(30, 17, 45)), 2.0 ** int(power * 3.32)
+    plain, found = (
+        osl.embed([u * c for c in clouds], n=8, p=p, n_directions=16, rng=0).bounds() for u in (1, unit)
+    )
+    np.testing.assert_allclose(np.array(found) / unit, plain, rtol=1e-9)
+
+
+def test_directions_given_and_refused(rng):
+    clouds, rows = ragged(rng), np.eye(4)[:3]
+    assert osl.embed(clouds, n=5, directions=rows).vectors.shape == (7, 15)
+    assert osl.embed(clouds[:2], n=5, rng=0).n_directions == 64
+    with pytest.raises(ValueError, match="`n_directions` must be None or the number of rows"):
+        osl.embed(clouds, directions=rows, n_directions=64)
+    with pytest.raises(ValueError, match="shared by all clouds; got Stratified"):
+        osl.embed(clouds, directions=osl.directions.Stratified(clouds[0][:2], clouds[6]))

@@ -92,7 +92,7 @@ def test_kinds_of_directions_and_libraries(rng: np.random.Generator, directions:
         ({"columns": True}, "`columns` must be left out"),
         ({"groups": ([1], [2])}, "`groups` must be left out"),
         ({"stop_early": True}, "`stop_early` must be left out"),
-        ({"y_weights": [1.0]}, "`y_weights` must be None"),
+        ({"y_weights": [1.0]}, "`y_weights` must be left out"),
     ],
 )
 def test_refusals(rng: np.random.Generator, options: dict[str, object], message: str) -> None:
@@ -103,6 +103,14 @@ def test_refusals(rng: np.random.Generator, options: dict[str, object], message:
 def test_refuses_other_dimensions_and_laws_without_points(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="`x` and `y` must share `dim`; got 3 and a law in 2 dimensions"):
         osl.two_sample_test(rng.normal(size=(9, 3)), laws.Normal(2))
-    student = laws.from_quantiles(lambda u: np.tan(np.pi * (u - 0.5)) / 40, 2)
+    arcsine = laws.from_quantiles(lambda u: np.sin(np.pi * (u - 0.5)), 2)
     with pytest.raises(NotImplementedError, match="knows its law on lines only"):
-        osl.two_sample_test(rng.normal(size=(9, 2)), student)
+        osl.two_sample_test(rng.normal(size=(9, 2)), arcsine)
+
+
+def test_moments_and_weights_are_checked(rng):
+    x = rng.normal(size=(20, 1))
+    with pytest.raises(ValueError, match="moments are infinite"):
+        osl.two_sample_test(x, osl.laws.from_quantiles(lambda u: np.tan(np.pi * (u - 0.5)), 1), rng=0)
+    with pytest.raises(ValueError, match="`x_weights` must be left out where `y` is a law"):
+        osl.two_sample_test(x, osl.laws.Normal(1), x_weights=np.full(20, 0.05))

@@ -319,3 +319,33 @@ def test_repeated_by_its_seed_and_shown() -> None:
 def test_bad_input(change: dict, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         osl.spherical_sliced_wasserstein(**({"x": np.eye(3), "y": np.eye(3)} | change))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-5, 2e-4, 3e-3])
+def test_points_near_the_pole_stay_in_the_ball(angle: float, dtype: str) -> None:
+    """Where rounding hides the distance from the pole, a point could land thousands of radii away."""
+    rng = np.random.default_rng(0)
+    turns = rng.random(50) * 2 * np.pi
+    x = np.stack([np.sin(angle) * np.cos(turns), np.sin(angle) * np.sin(turns), np.full(50, np.cos(angle))], 1)
+    planes = np.stack([np.tile([0.0, 0, 1], (20, 1)), np.tile([1.0, 0, 0], (20, 1))], axis=1)
+    points = torch.tensor(x, dtype=getattr(torch, dtype), requires_grad=True)
+    origin = torch.tensor([[0.0, 0, -1]], dtype=points.dtype)
+    found = osl.spherical_sliced_wasserstein(points, origin, 1, geometry="stereographic", directions=planes)
+    assert 0 <= found.value.item() <= 1
+    found.value.backward()
+    here, gradient = points.detach().double(), points.grad.double()
+    along = gradient - (gradient * here).sum(1, keepdim=True) * here
+    assert along.abs().max() < np.finfo("float64" if dtype == "float64" else "float32").eps ** -0.5
+    if dtype == "float64" and angle > 1e-6:
+        # The mean of the radius, 1 at the pole itself, times a cosine.
+        radius = 2 * math.atan2(2 * math.cos(angle / 2), math.sin(angle / 2)) / math.pi
+        assert found.value.item() == pytest.approx(radius * np.abs(np.cos(turns)).mean(), rel=1e-4)
+
+
+def test_given_planes_are_used_whole(rng: np.random.Generator) -> None:
+    x, y, planes = unit(rng.normal(size=(9, 3))), unit(rng.normal(size=(8, 3))), frames(rng, 7, 3)
+    with pytest.raises(ValueError, match="`n_directions` must be None or the number of rows"):
+        osl.spherical_sliced_wasserstein(x, y, directions=planes, n_directions=5)
+    with pytest.raises(ValueError, match="`rtol` and `atol` need an error bar"):
+        osl.spherical_sliced_wasserstein(x, y, directions=planes, rtol=0.1)

@@ -420,3 +420,69 @@ def test_refusals_say_what_to_pass(rng: np.random.Generator, name: str) -> None:
 def test_deep_copies_share_tables() -> None:
     law = laws.Normal(3)
     assert profile(copy.deepcopy(law)) is profile(law)
+
+
+@pytest.mark.parametrize("freedom", [1.1, 2.1, 3.0])
+def test_heavy_tails_of_which_the_moment_exists(freedom: float) -> None:
+    """A tenth of the second moment of Student's law with 2.1 degrees of freedom is beyond level 1e-20."""
+    law = laws.from_quantiles(lambda u: special.stdtrit(freedom, u), 1)
+    absolute = 2 * freedom**0.5 / (freedom - 1) / special.beta(freedom / 2, 0.5)
+    for n in (1, 30):
+        at_zero = osl.sliced_wasserstein(np.zeros((n, 1)), law, 1, rng=0)
+        assert float(at_zero.value) == pytest.approx(absolute, rel=1e-9)
+    if freedom > 2:
+        at_zero = osl.sliced_wasserstein(np.zeros((30, 1)), law, 2, rng=0)
+        assert float(at_zero.value) == pytest.approx(freedom / (freedom - 2), rel=1e-9)
+
+
+@pytest.mark.parametrize(("freedom", "p"), [(1, 1), (2, 2), (3, 3), (1.5, 2), (3, 2.9)])
+def test_moments_that_are_infinite_or_cannot_be_worked_out(freedom: float, p: float) -> None:
+    law, x = laws.from_quantiles(lambda u: special.stdtrit(freedom, u), 2), np.zeros((5, 2))
+    with pytest.raises(ValueError, match="moments"):
+        osl.sliced_wasserstein(x, law, p)
+    with pytest.raises(ValueError, match="moments"):
+        osl.value_and_grad(x, law.affine(2.0), p)
+    # Those of bounded laws are finite.
+    assert np.isfinite(osl.sliced_wasserstein(x, laws.Ball(2), 30, rng=0).value)
+
+
+def test_error_bars_where_there_is_no_variance(rng: np.random.Generator) -> None:
+    law = laws.from_quantiles(lambda u: special.stdtrit(1.5, u), 3)
+    est = osl.sliced_wasserstein(rng.normal(size=(50, 3)), law, 1, rng=0)
+    low, high = est.distance_interval(0.95)
+    assert low < est.distance < high < 2
+
+
+def test_quantile_functions_are_not_asked_for_what_rounds_to_the_end() -> None:
+    """``2 u - 1`` is -1 below 1e-16."""
+    law = laws.from_quantiles(lambda u: np.arctanh(2 * u - 1), 1)
+    for p in (1, 2, 3):
+        moment = integrate.quad(lambda t, p=p: 2 * abs(t) ** p / np.cosh(t) ** 2, 0, 30)[0] / 2
+        found = osl.sliced_wasserstein(np.zeros((4, 1)), law, p, rng=0).value
+        assert float(found) == pytest.approx(moment, rel=1e-6)
+    for unit in (1e160, 1e-170):
+        with pytest.raises(ValueError, match="in other units"):
+            laws.from_quantiles(lambda u, unit=unit: unit * (2 * u - 1), 1)
+
+
+def test_matrices_of_any_kind_and_none_that_overflow() -> None:
+    import torch
+
+    law, matrix = laws.Normal(2), np.array([[1.0, 2.0], [0.0, 1.0]])
+    assert law.affine(torch.tensor(matrix, requires_grad=True), [1, 2]) == law.affine(matrix, [1.0, 2.0])
+    with pytest.raises(TypeError, match="`matrix` must hold real numbers"):
+        law.affine(1j)
+    with pytest.raises(ValueError, match="`matrix` must be rectangular"):
+        law.affine([[1, 2], [3]])
+    with pytest.raises(OverflowError, match="exceed the range"):
+        law.affine(1e200).affine(1e200)
+
+
+def test_cubes_compiled_by_jax(rng: np.random.Generator) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    x = jnp.asarray(rng.normal(size=(20, 3)))
+    for law in (laws.Cube(3), laws.Cube(2).affine(rng.normal(size=(3, 2)))):
+        found = jax.jit(lambda x, law=law: osl.sliced_wasserstein(x, law, rng=0).value)(x)
+        assert float(found) == pytest.approx(float(osl.sliced_wasserstein(x, law, rng=0).value), rel=1e-5)

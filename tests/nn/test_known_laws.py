@@ -128,3 +128,26 @@ def test_refusals(rng):
         loss.value_and_grad(torch.zeros(5, 3), y_grad=True)
     with pytest.raises(TypeError, match="`y_weights` must be None"):
         loss(torch.zeros(5, 3), y_weights=torch.ones(2) / 2)
+
+
+@pytest.mark.parametrize("name", ["normal", "cube"])
+def test_transforms_and_compilers(rng, name):
+    """Of a call with one argument there is no derivative by another; a compiler reads no tables of laws."""
+    x = torch.as_tensor(rng.normal(size=(12, 3)))
+    loss = nn.SlicedWassersteinLoss(24, target=LAWS[name], seed=0)
+    value, gradient = loss.value_and_grad(x, rng=5)
+    np.testing.assert_allclose(torch.func.grad(lambda z: loss(z, rng=5))(x), gradient, rtol=1e-9, atol=1e-14)
+    compiled = torch.compile(lambda z: loss(z, rng=5), backend="eager", fullgraph=True)
+    taped = x.clone().requires_grad_()
+    found = compiled(taped)
+    found.backward()
+    assert found.item() == pytest.approx(value.item(), rel=1e-12)
+    np.testing.assert_allclose(taped.grad, gradient, rtol=1e-9, atol=1e-14)
+
+
+def test_units_in_which_products_overflow(rng):
+    """No warning of NumPy's either: the first point, taken for a direction, would be no unit vector."""
+    x = torch.as_tensor(rng.normal(size=(30, 3)), dtype=torch.float32)
+    plain = nn.SlicedWassersteinLoss(24, target=laws.Normal(3), seed=0, distance=True)(x).item()
+    far = nn.SlicedWassersteinLoss(24, target=laws.Normal(3).affine(1e25), seed=0, distance=True)(x * 1e25)
+    assert far.item() == pytest.approx(1e25 * plain, rel=1e-4)

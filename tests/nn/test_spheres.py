@@ -92,3 +92,10 @@ def test_given_planes() -> None:
     x, y = cloud(0), cloud(1)
     value = Loss(directions=planes)(x, y)
     assert value.item() == osl.spherical_sliced_wasserstein(x, y, directions=planes).value.item()
+
+
+def test_transforms_with_the_uniform_law(rng):
+    x = normalize(torch.as_tensor(rng.normal(size=(12, 3))), dim=1)
+    loss = osl.nn.SphericalSlicedWassersteinLoss(24, target="uniform", seed=0)
+    expected = loss.value_and_grad(x, rng=5)[1]
+    np.testing.assert_allclose(torch.func.grad(lambda z: loss(z, rng=5))(x), expected, rtol=1e-9, atol=1e-14)

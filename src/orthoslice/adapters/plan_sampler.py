@@ -81,8 +81,8 @@ class PlanSampler:
                 "`sample_plan` gets no classes to pair within; call `sample_plan_with_labels`, or make the "
                 "sampler with `within_classes=False`."
             )
-        rows = self._rows(x0, replace)
-        partner = self._partners(*_flat(x0, x1), rows)
+        flat, rows = _flat(x0, x1), self._rows(x0, replace)
+        partner = self._partners(*flat, rows)
         return x0[rows], x1[partner]
 
     def sample_plan_with_labels(
@@ -99,7 +99,10 @@ class PlanSampler:
         of `x0` has the class of row k of `x1`, which is right for noise. Where a class has as many points on
         both sides, they are paired by a permutation.
         """
-        rows, flat = self._rows(x0, replace), _flat(x0, x1)
+        flat = _flat(x0, x1)
+        for name, y, x in (("y0", y0, x0), ("y1", y1, x1)):
+            _check_labels(name, y, x)
+        rows = self._rows(x0, replace)
         if self.within_classes:
             partner = self._class_partners(*flat, *_classes(x0, x1, y0, y1), rows)
         else:
@@ -112,6 +115,8 @@ class PlanSampler:
         A tensor on the device of `X`, where torchcfm returns a NumPy array. All pairs are permutations, so
         every point lies on one path.
         """
+        if not isinstance(X, torch.Tensor) or X.ndim < 3:
+            raise ValueError(f"`X` must be a torch tensor of populations (n, times, ...); got {_told(X)}.")
         rows = torch.arange(len(X), device=X.device)
         paths = [X[:, 0]]
         for before, after in zip(X.unbind(1)[:-1], X.unbind(1)[1:], strict=True):
@@ -160,10 +165,22 @@ class PlanSampler:
 def _flat(x0: torch.Tensor, x1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The batches as clouds; images and sequences are points of all their numbers."""
     for name, x in (("x0", x0), ("x1", x1)):
-        if not isinstance(x, torch.Tensor) or x.ndim < 2:
-            got = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
-            raise ValueError(f"`{name}` must be a torch tensor of points (n, ...); got {got}.")
+        if not isinstance(x, torch.Tensor) or x.ndim < 2 or not len(x):
+            raise ValueError(f"`{name}` must be a torch tensor of one point or more (n, ...); got {_told(x)}.")
     return x0.detach().flatten(1), x1.detach().flatten(1)
+
+
+def _told(given: object) -> str:
+    return f"shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else type(given).__name__
+
+
+def _check_labels(name: str, labels: object, points: torch.Tensor) -> None:
+    """Raise unless labels are left out or there is one for every point."""
+    if labels is not None and not (isinstance(labels, torch.Tensor) and labels.shape[:1] == (len(points),)):
+        raise ValueError(
+            f"`{name}` must be a tensor with a label for every point, ({len(points)}, ...); got "
+            f"{_told(labels)}."
+        )
 
 
 def _classes(

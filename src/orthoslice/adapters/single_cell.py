@@ -266,6 +266,8 @@ def _positions(adata: Any, groupby: str, groups: Sequence[Hashable] | None) -> d
     found = column.astype("category").cat
     codes, names = found.codes.to_numpy(), list(found.categories)
     there = [name for k, name in enumerate(names) if (codes == k).any()]
+    if isinstance(groups, str):
+        raise TypeError(f"`groups` must be a list of groups; got {groups!r}. Pass `[{groups!r}]`.")
     wanted = there if groups is None else list(groups)
     missing = [name for name in wanted if name not in there]
     if missing:

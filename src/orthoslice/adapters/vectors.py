@@ -8,6 +8,8 @@ import numpy as np
 
 from orthoslice.applications.embedding import embed
 from orthoslice.backend.arrays import HostArray
+from orthoslice.check.frames import is_frame, match_columns
+from orthoslice.check.many_clouds import agreeing_clouds, named_clouds
 
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
@@ -27,6 +29,10 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n, p, cells, directions, n_directions, rng, memory, workers
         As in :func:`orthoslice.embed`. `rng` must be an integer.
+
+    Notes
+    -----
+    If the first cloud of `fit` is a data frame, columns of later frames are matched with its columns by name.
 
     Examples
     --------
@@ -48,7 +54,7 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         p: float = 2,
         cells: str = "tails",
         directions: Any = "auto",
-        n_directions: int = 64,
+        n_directions: int | None = None,
         rng: int = 0,
         memory: int | str = "256MB",
         workers: int | None = None,
@@ -63,7 +69,7 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.workers = workers
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Note the dimension of the points of clouds, `n_features_in_`.
+        """Note the dimension of the points of clouds, `n_features_in_`, and the names of their columns.
 
         Parameters
         ----------
@@ -72,9 +78,11 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         y
             Not used.
         """
-        if not isinstance(self.rng, int):
+        if isinstance(self.rng, bool) or not isinstance(self.rng, int | np.integer):
             raise TypeError(f"`rng` must be an integer, so that all clouds share directions; got {self.rng!r}.")
-        self.n_features_in_ = int(np.shape(X[0])[-1])
+        first = _listed(X)[0]
+        self.n_features_in_ = next(agreeing_clouds({0: first})).dim
+        self._columns = first[:1] if is_frame(first) else None
         return self
 
     def transform(self, X: Any) -> HostArray:
@@ -86,7 +94,21 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             As for :meth:`fit`, of the same dimension.
         """
         check_is_fitted(self)
-        dim = np.shape(X[0])[-1]
-        if dim != self.n_features_in_:
-            raise ValueError(f"Clouds must have dim = {self.n_features_in_}, as those of `fit`; got {dim}.")
-        return embed(X, **self.get_params()).vectors
+        clouds = _listed(X)
+        if self._columns is not None:
+            clouds = [match_columns(self._columns, cloud)[1] for cloud in clouds]
+        dim = np.shape(clouds[0])[-1:]
+        if dim != (self.n_features_in_,):
+            raise ValueError(
+                f"Clouds must have dim = {self.n_features_in_}, as those of `fit`; got shape "
+                f"{np.shape(clouds[0])}."
+            )
+        return embed(clouds, **self.get_params()).vectors
+
+
+def _listed(clouds: Any) -> list[Any]:
+    """The clouds without their names; at least one."""
+    found = list(named_clouds(clouds)[0].values())
+    if not found:
+        raise ValueError("`X` must hold at least one cloud; got none.")
+    return found

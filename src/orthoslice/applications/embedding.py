@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
@@ -14,7 +15,13 @@ from orthoslice.backend.memory import share_memory
 from orthoslice.backend.threads import ordered_map
 from orthoslice.check.many_clouds import agreeing_clouds, named_clouds
 from orthoslice.check.names import answers_other_names
-from orthoslice.check.options import check_host_directions, check_memory, check_p, check_workers
+from orthoslice.check.options import (
+    check_memory,
+    check_n_directions,
+    check_p,
+    check_shared_directions,
+    check_workers,
+)
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import ReadyCloud, as_given, with_masses
 from orthoslice.costs.lines import scatter_slopes
@@ -22,10 +29,12 @@ from orthoslice.costs.pools import mean_shortening
 from orthoslice.costs.scores import Sliced
 from orthoslice.couplings.coupling import couple_orders, coupling_bytes
 from orthoslice.couplings.orders import order_points
-from orthoslice.directions import Sampler
+from orthoslice.directions import Given, Sampler
 from orthoslice.directions.base import check_count
 from orthoslice.directions.walks import Piece, sweep_directions
 from orthoslice.estimates.request import plan_layout
+
+_DIRECTIONS = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +90,9 @@ class Embedding:
         """
         from scipy.spatial.distance import pdist, squareform
 
-        lower = squareform(pdist(self.vectors, "minkowski", p=self.p))
+        # Powers of numbers of another size would underflow or overflow.
+        unit = 2.0 ** math.floor(math.log2(float(np.abs(self.vectors).max()) or 1.0))
+        lower = unit * squareform(pdist(self.vectors.astype(np.float64) / unit, "minkowski", p=self.p))
         slack = self.residual[:, None] + self.residual
         np.fill_diagonal(slack, 0)
         return lower, np.hypot(lower, slack) if self.p == 2 else lower + slack
@@ -103,7 +114,7 @@ def embed(
     cells: Literal["tails", "even"] = "tails",
     point_weights: Any = None,
     directions: Any = "auto",
-    n_directions: int = 64,
+    n_directions: int | None = None,
     rng: RNG = None,
     memory: int | str = "256MB",
     workers: int | None = None,
@@ -130,8 +141,8 @@ def embed(
         For each cloud, in order or by name, the weights `(n,)` of its points, with sum 1, or None where they
         weigh the same.
     directions, n_directions, rng, workers
-        As in :func:`sliced_wasserstein`. All clouds share the directions, and so do those of another call with
-        the same integer `rng` and options. On a line there is only one.
+        As in :func:`sliced_wasserstein`, and 64 directions by default. All clouds share them, and so do those
+        of another call with the same integer `rng` and options. On a line there is only one.
     memory
         Working memory in bytes or as text, beyond the clouds, the directions and the answer.
 
@@ -159,14 +170,17 @@ def embed(
     >>> bool(0.99 * true < distance <= true)
     True
     """
-    p, n, n_directions = check_p(p), check_count("n", n), check_count("n_directions", n_directions)
+    p, n = check_p(p), check_count("n", n)
     if cells not in ("tails", "even"):
         raise ValueError(f"`cells` must be 'tails' or 'even'; got {cells!r}.")
     labels, points = _check_clouds(clouds, point_weights)
     dim, workers = points[0].dim, check_workers(workers)
-    sampler = check_host_directions(directions, points[0])
-    # On a line all directions are one.
-    sampler, layout = plan_layout(sampler, n_directions if dim > 1 else 1, dim, Sliced(), p, adaptive=False)
+    sampler = check_shared_directions(directions, points[0])
+    count = check_n_directions(n_directions, sampler)
+    if not isinstance(sampler, Given):
+        # On a line all directions are one.
+        count = 1 if dim == 1 else _DIRECTIONS if count is None else count
+    sampler, layout = plan_layout(sampler, count, dim, Sliced(), p, adaptive=False)
     key, seed = resolve_rng(rng, np.zeros(1))
     pieces = tuple(sweep_directions(sampler, layout, key, dim, np.dtype(np.float64), layout.n_directions))
     levels = np.arange(n + 1) / n
@@ -216,15 +230,15 @@ def _steps_of(job: EmbeddingJob, cloud: Cloud) -> tuple[HostArray, float]:
     ready, steps = with_masses(as_given(cloud), ReadyCloud(line, None if job.is_even else widths))
     row = coupling_bytes(ready, steps) + 64 * (ready.n + steps.n)
     _, most = share_memory(job.memory, row, job.workers)
-    parts, left = [], 0.0
+    parts, left = [], []
     for piece in job.pieces:
         for first in range(piece.rows.start, piece.rows.stop, most):
             rows = slice(first, min(first + most, piece.rows.stop))
             px = cast(HostArray, ready.project(piece.directions, rows, widely=True))
             means, missed = _steps_along(ready, steps, px, job.p)
             parts.append((means * (job.share * widths) ** (1 / job.p)).ravel())
-            left = float(np.linalg.norm([left, missed * job.share ** (1 / job.p)], ord=job.p))
-    return np.concatenate(parts), left
+            left.append(missed * job.share ** (1 / job.p))
+    return np.concatenate(parts), _norm(np.array(left), np.ones(1), job.p)
 
 
 def _steps_along(cloud: ReadyCloud, steps: ReadyCloud, px: HostArray, p: float) -> tuple[HostArray, float]:
@@ -235,8 +249,10 @@ def _steps_along(cloud: ReadyCloud, steps: ReadyCloud, px: HostArray, p: float) 
     ix, iy, mass = (np.broadcast_to(cast(HostArray, a), (len(px), pairs.ix.shape[-1])) for a in pairs[:3])
     values = np.take_along_axis(px, ix, axis=-1)
     means = cast(HostArray, scatter_slopes(mass * values, iy, n_cells) / scatter_slopes(mass, iy, n_cells))
-    off = np.abs(values - np.take_along_axis(means, iy, axis=-1))
-    largest = float(off.max())
-    if largest == 0:
-        return means, 0.0
-    return means, largest * float(np.sum(mass * (off / largest) ** p)) ** (1 / p)
+    return means, _norm(np.abs(values - np.take_along_axis(means, iy, axis=-1)), mass, p)
+
+
+def _norm(lengths: HostArray, mass: HostArray, p: float) -> float:
+    """The p-norm, of which no power underflows or overflows."""
+    largest = float(lengths.max())
+    return largest * float(np.sum(mass * (lengths / largest) ** p)) ** (1 / p) if largest else 0.0

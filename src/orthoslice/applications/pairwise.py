@@ -18,10 +18,10 @@ from orthoslice.check.inputs import is_dask
 from orthoslice.check.many_clouds import agreeing_clouds, named_clouds
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import (
-    check_host_directions,
     check_memory,
     check_n_directions,
     check_p,
+    check_shared_directions,
     check_workers,
 )
 from orthoslice.clouds.cloud import Cloud
@@ -34,7 +34,6 @@ from orthoslice.costs.segments import order_segments, segment_costs, segment_spa
 from orthoslice.directions import Auto, Orthogonal, Sampler
 from orthoslice.directions.base import DEFAULT_BLOCKS, check_count
 from orthoslice.directions.layout import Layout
-from orthoslice.directions.stratified import Stratified
 from orthoslice.directions.walks import Piece, sweep_directions
 from orthoslice.estimates.request import plan_layout
 from orthoslice.estimates.result import root, root_stderr
@@ -234,7 +233,7 @@ def pairwise(
     _check_method(method, n_exact)
     is_predicted, is_projected = method == "predicted", method != "sliced"
     labels, points = _check_clouds(clouds)
-    sampler = _check_shared_directions(directions, points[0])
+    sampler = check_shared_directions(directions, points[0])
     count = check_n_directions(n_directions, sampler)
     if is_predicted:
         n_exact = check_count("n_exact", DEFAULT_EXACT if n_exact is None else n_exact, FEWEST_EXACT)
@@ -284,16 +283,6 @@ def _check_method(method: object, n_exact: object) -> None:
         raise ValueError(f"`method` must be 'sliced', 'projected' or 'predicted'; got {method!r}.")
     if n_exact is not None and method != "predicted":
         raise ValueError(f"`n_exact` is for method='predicted'; got {n_exact!r} with {method!r}.")
-
-
-def _check_shared_directions(directions: object, cloud: Cloud) -> Sampler:
-    sampler = check_host_directions(directions, cloud)
-    if isinstance(sampler, Stratified):
-        raise ValueError(
-            "`directions` are shared by all pairs; got Stratified, which is made for two clouds. Pass "
-            "'orthogonal' or another sampler."
-        )
-    return sampler
 
 
 def _bases(sampler: Sampler, count: int | None, dim: int) -> tuple[Sampler, int | None]:

@@ -102,6 +102,16 @@ def _what_to_pass(name: str, value: object) -> str:
     return f" Pass `np.asarray({name})`." if hasattr(value, "__array__") else ""
 
 
+def as_line(name: str, value: Any) -> Array:
+    """Numbers on a line or a circle as points of dim 1, `(..., n, 1)`."""
+    array = as_array(name, value)
+    if array.ndim == 0:
+        raise ValueError(f"`{name}` must have shape (n,) or (..., n); got a single number.")
+    if is_frame(value):
+        raise ValueError(f"`{name}` must be a column, and not a frame of shape {tuple(array.shape)}.")
+    return array[..., None]
+
+
 def check_same_library(named: dict[str, Array]) -> None:
     kinds = {name: library(array) for name, array in named.items()}
     if set(kinds.values()) == {"numpy"}:

@@ -28,9 +28,10 @@ from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.threads import default_workers
 from orthoslice.check.inputs import as_array, as_floating, check_same_library, common_dtype, on_host
 from orthoslice.clouds.cloud import Cloud
-from orthoslice.directions import NAMED, OWN, Given, Sampler
+from orthoslice.directions import NAMED, OWN, Given, Sampler, Stratified
 from orthoslice.directions.base import DenseDirections, check_count, dense_rows
 from orthoslice.directions.layout import Run
+from orthoslice.directions.planes import GivenPlanes
 
 # How far rows of a sampler may be from unit length: those that were drawn in float32 are off by 1e-7.
 _UNIT_LENGTH = 1e-6
@@ -95,6 +96,17 @@ def check_host_directions(directions: Any, x: Cloud) -> Sampler:
     if library(theta) not in (None, "numpy"):
         directions = on_host("directions", theta)
     return check_directions(directions, x)
+
+
+def check_shared_directions(directions: object, cloud: Cloud) -> Sampler:
+    """As :func:`check_host_directions`, for many clouds that share the directions."""
+    sampler = check_host_directions(directions, cloud)
+    if isinstance(sampler, Stratified):
+        raise ValueError(
+            "`directions` are shared by all clouds; got Stratified, which is made for two clouds. Pass "
+            "'orthogonal' or another sampler."
+        )
+    return sampler
 
 
 # Blocks to draw: enough to meet two that differ, even of a sampler with few different blocks.
@@ -195,10 +207,12 @@ def check_n_directions(n_directions: object, sampler: Sampler) -> int | None:
     if n_directions is None:
         return None
     n = check_count("n_directions", n_directions)
-    if isinstance(sampler, Given) and n != sampler.theta.shape[0]:
+    given = sampler.theta if isinstance(sampler, Given) else None
+    if isinstance(sampler, GivenPlanes):
+        given = sampler.frames
+    if given is not None and n != given.shape[0]:
         raise ValueError(
-            f"`n_directions` must be None or the number of rows in `directions`, {sampler.theta.shape[0]}; "
-            f"got {n}."
+            f"`n_directions` must be None or the number of rows in `directions`, {given.shape[0]}; got {n}."
         )
     return n
 

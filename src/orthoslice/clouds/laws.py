@@ -24,17 +24,26 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, HostArray, constant, namespace
+from orthoslice.backend.arrays import Array, HostArray, constant, namespace, to_numpy
+from orthoslice.check.inputs import as_array, on_host
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.quantiles import Profile, Table, cube_table
 
 __all__ = ["Ball", "Cube", "Law", "Normal", "Sphere", "from_quantiles"]
+
+# The largest p times :attr:`.Profile.tail`, and that for p other than 1 and 2, whose costs are sums over nodes.
+# From 1 on there is no p-th moment.
+_MOST_TAIL, _MOST_TAIL_AT_NODES = 0.98, 0.76
+
+# Quantile functions are within this and its inverse.
+_LEAST_UNIT = 1e-100
 
 # Shares of the mass at which the symmetry and the order of a user's quantile function are looked at.
 _TRIED = np.concatenate([2.0 ** -np.arange(30.0, 2.0, -1.0), np.linspace(0.25, 0.5, 33)[:-1]])
@@ -109,6 +118,14 @@ class Base(Law):
     def variance(self) -> float:
         """Of a projection on a line."""
 
+    @property
+    def width(self) -> float:
+        """The deviation of normal points that are about as far from each other as those of the law."""
+        return math.sqrt(self.variance)
+
+    def check_moments(self, p: float) -> None:
+        """Raise where the p-th moment on a line is infinite, and all distances with it."""
+
     @abc.abstractmethod
     def tables(self, lines: Callable[[], Array], like: Array) -> Table:
         """What the law is on lines, in the type of `like`: one table, or one for each row of `lines()`.
@@ -133,6 +150,25 @@ class Round(Base):
     @property
     def variance(self) -> float:
         return profile(self).spread
+
+    @property
+    def width(self) -> float:
+        # By the mean of |T|, which heavy tails leave finite where the variance is not.
+        return -2 * float(np.min(to_numpy(profile(self).table.below))) * math.sqrt(math.pi / 2)
+
+    def check_moments(self, p: float) -> None:
+        tail = profile(self).tail
+        told = f"{self!r}, whose quantiles grow as u**-{tail:.3g} towards level 0"
+        if p * tail > _MOST_TAIL:
+            raise ValueError(
+                f"`p` must be less than {1 / tail:.3g} for {told}: higher moments are infinite, and distances "
+                f"with them; got {p:g}."
+            )
+        if p * tail > _MOST_TAIL_AT_NODES and p not in (1, 2):
+            raise ValueError(
+                f"`p` must be 1, 2, or at most {_MOST_TAIL_AT_NODES / tail:.3g} for {told}: most of other "
+                f"moments is in tails where they cannot be worked out; got {p:g}."
+            )
 
     def tables(self, lines: Callable[[], Array], like: Array) -> Table:
         return line_table(self, like)
@@ -238,6 +274,11 @@ class Cube(Base):
         return rng.uniform(-1, 1, (n, self.dim))
 
 
+def _real(name: str, numbers: Any) -> HostArray:
+    """Numbers of an affine map, of any array library."""
+    return on_host(name, as_array(name, numbers)).astype(np.float64)
+
+
 def _coordinate_quantile(dim: int, u: HostArray) -> HostArray:
     """The quantiles, up to the median, of a coordinate of a uniform unit vector."""
     from scipy.special import betaincinv
@@ -284,7 +325,8 @@ def from_quantiles(function: Callable[[HostArray], HostArray], dim: int) -> Radi
     function
         The quantile function: it takes a NumPy array of numbers between 0 and 1, both excluded, and returns as
         many, with ``function(1 - u) == -function(u)``. Laws are the same if their functions are the same
-        object.
+        object. Where its tails are so heavy that there is no p-th moment, distances are infinite, which is an
+        error that says how large p may be.
     dim
         The dimension.
 
@@ -310,6 +352,12 @@ def from_quantiles(function: Callable[[HostArray], HostArray], dim: int) -> Radi
         )
     if (np.diff(low) < 0).any():
         raise ValueError("`function` must be increasing, as quantiles are.")
+    largest = float(np.abs(low).max())
+    if largest and not _LEAST_UNIT < largest < 1 / _LEAST_UNIT:
+        raise ValueError(
+            f"`function` must be in other units, whose powers do not leave the range of float64; got "
+            f"{largest:.3g} at {_TRIED[0]:.3g}. Pass a law of length 1 or so, and scale it by `affine`."
+        )
     return law
 
 
@@ -350,20 +398,23 @@ class Affine(Law):
         return np.concatenate([np.asarray(self.shift)[None, :], axes])
 
     def affine(self, matrix: Any, shift: Any = None) -> Affine:
-        by = np.asarray(matrix, dtype=np.float64)
+        by = _real("matrix", matrix)
         if by.ndim not in (0, 2) or (by.ndim == 2 and (by.shape[1] != self.dim or by.shape[0] == 0)):
             raise ValueError(
                 f"`matrix` must be a number or have shape (new dim, {self.dim}); got shape {by.shape}."
             )
         dim = self.dim if by.ndim == 0 else by.shape[0]
-        to = np.asarray(0.0 if shift is None else shift, dtype=np.float64)
+        to = _real("shift", 0.0 if shift is None else shift)
         if to.shape not in ((), (dim,)):
             raise ValueError(f"`shift` must be a number or have shape ({dim},); got shape {to.shape}.")
         if not (np.isfinite(by).all() and np.isfinite(to).all()):
             raise ValueError("`matrix` and `shift` must be finite.")
-        both = by * self._matrix if 0 in (by.ndim, self._matrix.ndim) else by @ self._matrix
-        moved = by * np.asarray(self.shift) if by.ndim == 0 else by @ np.asarray(self.shift)
-        return Affine.of(self.base, both, moved + to)
+        with np.errstate(over="ignore", invalid="ignore"):
+            both = by * self._matrix if 0 in (by.ndim, self._matrix.ndim) else by @ self._matrix
+            moved = (by * np.asarray(self.shift) if by.ndim == 0 else by @ np.asarray(self.shift)) + to
+        if not (np.isfinite(both).all() and np.isfinite(moved).all()):
+            raise OverflowError("`matrix` and `shift`, with those of the law, exceed the range of float64.")
+        return Affine.of(self.base, both, moved)
 
     def sample(self, n: int, rng: Any = None) -> HostArray:
         points, matrix = self.base.sample(n, rng), self._matrix

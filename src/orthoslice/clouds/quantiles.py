@@ -9,6 +9,7 @@ that have the right values and slopes at the ends.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,9 +21,6 @@ from orthoslice.backend.arrays import Array, HostArray, constant, namespace
 # Knots on either side of the median, and nodes of Gauss and Legendre between two of them. The integrals are
 # then off by 1e-13 of the spread for the laws of the library.
 _HALF_KNOTS, _NODES = 2048, 8
-
-# The outermost quantile stands for the end of the support, which may be infinite.
-_OUTERMOST = 2.0**-6
 
 
 class Table(NamedTuple):
@@ -121,7 +119,7 @@ class Profile:
     @functools.cached_property
     def table(self) -> Table:
         ends = _drawn_out(np.linspace(0, 1, _HALF_KNOTS + 1))
-        place = self._at(np.concatenate([[ends[1] * _OUTERMOST], ends[1:-1], [0.5]]))
+        place = np.concatenate([self._outermost[:1], self._at(ends[1:])])
         below = np.concatenate([[0.0], np.cumsum(self._integrals[0])])
         # The other half is its mirror image.
         return Table(
@@ -132,18 +130,35 @@ class Profile:
 
     @functools.cached_property
     def spread(self) -> float:
-        """E T^2."""
+        """E T^2; infinite if there is none."""
         return 2 * float(self._integrals[1].sum())
+
+    @functools.cached_property
+    def tail(self) -> float:
+        """The power of 1 / u that quantiles grow as towards level 0: there is no moment of order 1 / tail."""
+        _, far, near = np.abs(self._outermost)
+        return max(math.log(far / near) / -math.log(_OUTERMOST[2]), 0.0) if near > 0 else 0.0
+
+    @functools.cached_property
+    def _outermost(self) -> HostArray:
+        """The quantiles of some shares of the outermost cell, `(3,)`."""
+        return self._at(_END / np.array(_OUTERMOST))
 
     @functools.cached_property
     def _integrals(self) -> HostArray:
         """Integrals of Q and of Q^2 over the cells of the lower half, `(2, cells)`."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-        v = (np.arange(_HALF_KNOTS)[:, None] + (1 + nodes) / 2) / _HALF_KNOTS
+        v = (np.arange(1, _HALF_KNOTS)[:, None] + (1 + nodes) / 2) / _HALF_KNOTS
         found = self._at(_drawn_out(v))
         rule = weights / 2 * _stretch(v) / _HALF_KNOTS
-        sums: HostArray = np.stack([(rule * found**k).sum(axis=1) for k in (1, 2)])
-        return sums
+        end = float(self._outermost[1])
+        sums = []
+        for k in (1, 2):
+            # In the outermost cell quantiles are taken for a power of u.
+            left = 1 - k * self.tail
+            first = _END * end**k / left if left > 0 else math.copysign(math.inf, end**k)
+            sums.append(np.concatenate([[first], (rule * found**k).sum(axis=1)]))
+        return np.stack(sums)
 
     def _at(self, u: HostArray) -> HostArray:
         inner = np.minimum(u, np.nextafter(0.5, 0))
@@ -155,6 +170,11 @@ def _drawn_out(v: HostArray) -> HostArray:
     """Shares of the mass up to 1/2 for v from 0 to 1, much closer to each other near 0."""
     shares: HostArray = v**4 * (4 - v * v) / 6
     return shares
+
+
+# How much of the law is in the outermost cell; and divided by these numbers, where its quantiles are looked at.
+# The first stands for the end of the support, which may be infinite, and the others tell how they grow.
+_END, _OUTERMOST = float(_drawn_out(np.array(1 / _HALF_KNOTS))), (2.0**6, 1.0, 2.0**-10)
 
 
 def _stretch(v: HostArray) -> HostArray:

@@ -53,14 +53,13 @@ class AgainstLaw(Score):
         return LawCloud(points)
 
     def example(self, y: Cloud) -> Cloud:
-        # Normal points with the mean and the covariance of the law.
+        # Normal points with the mean of the law, and as wide.
         frame, rng = to_numpy(y.points), np.random.default_rng(0)
         is_scaled = frame.shape[-2] - 1 != self.law.dim
         axes = frame[..., 1:, :1] if is_scaled else frame[..., 1:, :]
         drawn = rng.standard_normal((_EXAMPLES, frame.shape[-1] if is_scaled else self.law.dim))
         points = drawn * axes if is_scaled else drawn @ axes
-        deviation = self.law.variance**0.5
-        return Cloud((frame[..., :1, :] + deviation * points).astype(frame.dtype))
+        return Cloud((frame[..., :1, :] + self.law.width * points).astype(frame.dtype))
 
     def row_bytes(self, x: Cloud, y: Cloud, p: float, wanted: Wanted) -> int:
         px = stored_points(x.points)[0][None, ..., 0]
@@ -121,7 +120,7 @@ def law_on_lines(law: Base, axes: Array, directions: Directions, rows: Any) -> L
     length = xp.abs(axes[None, ..., :, 0])
 
     def lines() -> Array:
-        return directions.project(xp.eye(directions.dim, dtype=axes.dtype, device=axes.device), rows)
+        return directions.project(xp.eye(directions.dim, dtype=axes.dtype, device=device(axes)), rows)
 
     if directions.dim == directions.ambient_dim:
         # Directions are of unit length.

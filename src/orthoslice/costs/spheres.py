@@ -124,20 +124,23 @@ class Stereographic(Spherical):
     The first axis of a plane is the pole e. A point goes to the ball of radius 1 around the opposite pole, in
     the direction in which it lies from there, at distance arccos((1 - r^2) / (1 + r^2)) / pi, where
     r = 2 |x - <e, x> e| / (1 - <e, x>) is that of its stereographic projection; and then to the line along the
-    second axis.
+    second axis. So close to a pole that rounding hides on which side of it a point lies, there is no slope.
     """
 
     def chart(self, u: Array, v: Array, wanted: bool) -> Chart:
         xp = namespace(u)
         info = xp.finfo(u.dtype)
         up, down = (xp.maximum(1 + sign * u, xp.full_like(u, float(info.eps) ** 2)) for sign in (1, -1))
-        # 2 arctan(r) is the arccosine; `sine` is the length of the point's part at right angles to the pole.
-        radius, sine = 2 * xp.atan2(2 * xp.sqrt(up), xp.sqrt(down)), xp.sqrt(up * down)
+        # 2 arctan(r) is the arccosine; `sine` is the length of the point's part at right angles to the pole,
+        # of which v is a part too, whatever rounding left of 1 - |u|.
+        radius, sine = 2 * xp.atan2(2 * xp.sqrt(up), xp.sqrt(down)), xp.maximum(xp.sqrt(up * down), xp.abs(v))
         stretch = radius / (math.pi * sine)
         if not wanted:
             return Chart(stretch * v, None)
         growth = (4 / (up * 4 + down) + u * radius / sine) / (math.pi * sine * sine)
-        return Chart(stretch * v, (growth * v, stretch))
+        is_told = up * down > 4 * float(info.eps)
+        slopes = (xp.where(is_told, slope, xp.zeros_like(slope)) for slope in (growth * v, stretch))
+        return Chart(stretch * v, (next(slopes), next(slopes)))
 
     def price(
         self, places: tuple[Array, Array], x: ReadyCloud, y: ReadyCloud, p: float, draw: Draw, wanted: Wanted

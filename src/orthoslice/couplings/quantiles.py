@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orthoslice.backend.arrays import Array, detach, device, is_readable, namespace, to_numpy, wide_float
-from orthoslice.check.inputs import as_array, as_floating, check_same_library
+from orthoslice.check.inputs import as_array, as_floating, as_line, check_same_library
 from orthoslice.check.names import answers_other_names
 from orthoslice.clouds.cloud import make_clouds
 from orthoslice.couplings.orders import stable_order
@@ -51,10 +51,8 @@ def quantile_function(x: Any, levels: Any, *, weights: Any = None) -> Array:
     >>> osl.quantile_function([5.0, 1.0, 3.0], [0.5], weights=[0.75, 0.25, 0.0]).tolist()
     [5.0]
     """
-    points = as_array("x", x)
-    if points.ndim == 0:
-        raise ValueError("`x` must have shape (n,) or (..., n); got a single number.")
-    cloud, _ = make_clouds(points[..., None], points[..., None], weights)
+    points = as_line("x", x)
+    cloud, _ = make_clouds(points, points, weights)
     values = cloud.points[..., 0]
     xp, wide = namespace(values), wide_float(values)
     levels = as_array("levels", levels, like=values)

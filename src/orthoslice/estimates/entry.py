@@ -85,6 +85,7 @@ def _law_request(
     cloud = one_cloud(x, x_weights)
     if cloud.dim != law.dim:
         raise ValueError(f"`x` and `y` must share `dim`; got {cloud.dim} and a law in {law.dim} dimensions.")
+    law.base.check_moments(p)
     y = law_cloud(law, cloud.points)
     return make_request(name, AgainstLaw(law.base), cloud, y, p, given._replace(control=None)), cloud, y
 

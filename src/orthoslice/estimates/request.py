@@ -25,6 +25,7 @@ from orthoslice.directions.base import DEFAULT_BLOCKS
 from orthoslice.directions.control_rules import is_fitted, is_worthwhile
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, layout_of
+from orthoslice.directions.planes import GivenPlanes
 from orthoslice.estimates.control import Control, Gaussian, check_control
 
 DEFAULT_CAP = 100_000
@@ -139,7 +140,7 @@ def _plan_layout(
     elif isinstance(sampler, Auto):
         kind: Method = "projected" if score.breaks_ties else "sliced"
         sampler = sampler.choose(dim, None if adaptive else n_directions, kind, p).sampler
-    if adaptive and not isinstance(sampler, Given):
+    if adaptive and not isinstance(sampler, Given | GivenPlanes):
         n_directions = DEFAULT_CAP if n_directions is None else n_directions
         sampler = sampler.for_tolerance(dim, n_directions)
     if n_directions is None:

@@ -184,6 +184,7 @@ class SphericalSlicedWassersteinLoss(Loss):
         dim = directions.shape[-1] if hasattr(directions, "shape") else 0
         planes = check_planes(directions, dim)
         super().__init__(n_directions, p, planes, None if self._is_uniform else target, distance, seed, memory)
+        self.has_target |= self._is_uniform
         check_circle_p(self.p, torch.zeros(1))
 
     @property

@@ -46,6 +46,7 @@ def recorded_step(
         number = _taken_number(loss, rng)
     # Within a transform, tensors do not tell all the derivatives that will be asked of them.
     wanted = [c is not None and c.is_floating_point() and (is_transformed or c.requires_grad) for c in clouds]
+    wanted[1] &= not loss.has_target
     seed = None if rng is None else check_seed("rng", rng)
     # Operators take integers of 64 bits with a sign.
     seed = seed if seed is None or seed < 1 << 63 else seed - (1 << 64)

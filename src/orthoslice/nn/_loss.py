@@ -82,6 +82,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     draws_ahead = True
     """Whether directions of several steps may be drawn at once."""
     cost: Any = None
+    has_target: bool
+    """Whether a call takes `x` alone."""
     _name: str
     _law: Law | None
     """The target where that is a law: then there is no tensor `target`."""
@@ -118,7 +120,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self.memory = check_memory(memory)
         self._sampler = None if given else sampler
         self._law = law
-        self._has_target = not (target is law is None)
+        self.has_target = not (target is law is None)
         self._has_warned = False
         self.caches, self._caches_of_twins = Caches(), Caches()
         self.serial = enrol(self)
@@ -185,7 +187,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if step is not None:
             twin.__dict__["_buffers"] = {**self._buffers, "step": step}
         weights = None if x_weights is None and y_weights is None else (x_weights, y_weights)
-        return twin._value(x, y, weights, rng)
+        return twin._value(x, y if self._law is None else self._frame(x), weights, rng)
 
     def __prepare_scriptable__(self) -> None:
         """`torch.jit.script` calls this before it reads any code."""
@@ -244,7 +246,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """What to compare `x` with; `wanted` says whether gradients by `x` and by `y` are to be returned."""
         if wanted[1] and y is None:
             raise ValueError("`y_grad` asks for a gradient by `y`, and a `target` has none. Pass it as `y`.")
-        if (y is None) != self._has_target:
+        if (y is None) != self.has_target:
             raise TypeError(
                 "Pass `y`: this loss was made without a `target`."
                 if y is None
@@ -252,11 +254,16 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             )
         check_tensor("x", x, wanted[0])
         if self._law is not None:
-            # In the place of a cloud stands its frame, which `_score` knows how to read.
-            return frame_beside(self._law, x if x.is_floating_point() else x.float())
+            # Compilers cannot read how a frame is made: `value_at` makes it.
+            return x if torch.compiler.is_compiling() else self._frame(x)
         y = self.target if y is None else y
         check_tensor("y", y, wanted[1])
         return y
+
+    def _frame(self, x: torch.Tensor) -> torch.Tensor:
+        """What stands for the law beside `x` in the place of a cloud, and `_score` knows how to read."""
+        assert self._law is not None
+        return frame_beside(self._law, x if x.is_floating_point() else x.float())
 
     def _value(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
@@ -369,7 +376,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         )
 
     def _plan_on_device(self, request: Request, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
-        run = whole_step(request, x, y, self.step, self._has_target and self._sampler is None)
+        run = whole_step(request, x, y, self.step, self.has_target and self._sampler is None)
         if run is None:
             return None
         is_half = not x.dtype == y.dtype == torch.float32

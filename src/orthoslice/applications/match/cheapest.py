@@ -54,7 +54,8 @@ def cheapest_coupling(
     options: dict[str, Any] = {"directions": directions, "n_directions": n_directions, "rng": rng}
     options |= {"memory": memory, "workers": workers, "control": None}
     found = projected_wasserstein(x, y, p, x_weights=x_weights, y_weights=y_weights, **options)
-    best, sampler = int(np.argmin(to_numpy(found.scores))), found.directions
+    # Scores in the units that the clouds were scaled to: their p-th powers neither underflow nor overflow.
+    best, sampler = int(np.argmin(to_numpy(found._raw))), found.directions
     if isinstance(sampler, Given):
         row = detach(sampler.theta)[best, :]
     else:

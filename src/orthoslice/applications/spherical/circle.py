@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orthoslice.backend.arrays import Array, Outcome, Wanted, differentiable, is_traced, namespace, to_numpy
-from orthoslice.check.inputs import as_array
+from orthoslice.check.inputs import as_line
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_p, is_real
 from orthoslice.clouds.cloud import Cloud, make_clouds
+from orthoslice.clouds.conditioning import rescaled
 from orthoslice.clouds.masses import shared_masses
 from orthoslice.costs.circle import check_circle_p, circle_slopes, turns_of, uniform_circle_slopes
 from orthoslice.costs.spheres import refuse_weight_gradients
@@ -48,12 +49,16 @@ class CircularTransport:
 
     @property
     def value(self) -> Array:
-        value: Array = self._turns * self.period**self.p
-        return value
+        return self._in_units(self._turns, self.p)
 
     @property
     def distance(self) -> Array:
-        return root(self._turns, self.p) * self.period
+        return self._in_units(root(self._turns, self.p), 1)
+
+    def _in_units(self, turns: Array, power: float) -> Array:
+        # The power of the period may leave the floating range where the product does not.
+        digits, exponent = math.frexp(self.period)
+        return rescaled(turns * (2 * digits) ** power, 2.0 ** (exponent - 1), power)
 
     def __repr__(self) -> str:
         if is_traced(self._turns):
@@ -115,7 +120,7 @@ def circular_wasserstein(
         if y_weights is not None:
             raise ValueError("`y_weights` must be None for the uniform law.")
         y = x
-    cloud_x, cloud_y = make_clouds(_column("x", x), _column("y", y), x_weights, y_weights)
+    cloud_x, cloud_y = make_clouds(as_line("x", x), as_line("y", y), x_weights, y_weights)
     check_circle_p(p, cloud_x.points)
     inputs = (
         cloud_x.points[..., 0],
@@ -131,14 +136,6 @@ def circular_wasserstein(
 class _Request(NamedTuple):
     p: float
     period: float
-
-
-def _column(name: str, angles: Any) -> Array:
-    """Angles as points of dim 1."""
-    array = as_array(name, angles)
-    if array.ndim == 0:
-        raise ValueError(f"`{name}` must have shape (n,) or (..., n); got a single number.")
-    return array[..., None]
 
 
 def _compute(request: _Request, inputs: tuple[Array | None, ...], _: Any, wanted: Wanted) -> Outcome:

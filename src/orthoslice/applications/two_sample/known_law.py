@@ -59,6 +59,7 @@ def test_against_law(
     cloud, _ = host_clouds("two_sample_test", x, x)
     if cloud.dim != law.dim:
         raise ValueError(f"`x` and `y` must share `dim`; got {cloud.dim} and a law in {law.dim} dimensions.")
+    law.base.check_moments(p)
     n, dim = cloud.n, cloud.dim
     sampler, layout = plan_layout(sampler, check_n_directions(n_directions, sampler), dim, Sliced(), p, False)
     key, seed = resolve_rng(rng, np.zeros(1))

@@ -226,12 +226,13 @@ def two_sample_test(
     p = check_p(p)
     _check_method(method, p)
     _check_flags(columns=columns, stop_early=stop_early)
-    _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     count = check_count("n_permutations", n_permutations)
     if isinstance(y, Law):
         _refuse_for_laws(method=method != "sliced", columns=columns, stop_early=stop_early, groups=groups)
+        _refuse_for_laws(x_weights=x_weights, y_weights=y_weights)
         sampler = _check_sampler(directions, y.dim)
         return test_against_law(x, y, p, sampler, n_directions, count, rng, memory, workers, progress)
+    _refuse_weights(x_weights=x_weights, y_weights=y_weights)
     is_lazy = is_dask(x) or is_dask(y)
     cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
     sizes, dim = (cloud_x.n, cloud_y.n), cloud_x.dim
