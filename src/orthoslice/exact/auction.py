@@ -23,12 +23,13 @@ from orthoslice.backend.kernels.numba.auction import (
     Pieces,
     Rows,
     fill_costs,
+    fill_room,
     look_up,
     place_mass,
     reach_room,
     row_minima,
 )
-from orthoslice.backend.kernels.numba.matching import group_start, halve_places
+from orthoslice.backend.kernels.numba.grouping import cut_groups
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
 from orthoslice.exact.simplex import Limits, Placed, settle
 
@@ -56,6 +57,8 @@ _PATIENCE = 1 << 24
 _SPARE_PIECES = 256
 # Tables of all costs leave this part of the memory to everything else.
 _TABLE_SHARE = 0.75
+# Rows and columns take turns to bid. A turn looks at an eighth of all pairs, up to _PATIENCE of them.
+_TURNS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +227,10 @@ class Auction:
         pieces = _free_columns(self.problem.b, self.price, n + m + _SPARE_PIECES)
         rows = Rows(self.problem.a.copy(), np.arange(n), np.array([0, n]))
         counts, room = np.zeros(3, dtype=np.int64), _BIDDING * n * m
+        turn = min(_PATIENCE, 1 + n * m // _TURNS)
         while True:
             if room > 0:
-                work = min(room, _PATIENCE)
+                work = min(room, turn)
                 state = place_mass(self.costs, self.price, self.lists, self.eps, pieces, rows, work, counts)
                 room -= work
             elif len(self.costs.table):
@@ -240,6 +244,8 @@ class Auction:
                 pieces = _with_more(pieces)
             elif limits.passed:
                 return False
+            else:
+                fill_room(self.costs, self.price, self.lists, self.eps, pieces, rows, turn)
         self.bids = int(counts[0])
         held = np.flatnonzero((pieces.owner >= 0) & (pieces.mass > 0))
         self.keep(Placed(pieces.owner[held], pieces.column[held], pieces.mass[held]))
@@ -300,10 +306,13 @@ def _prepared(problem: Problem, limits: Limits, memory: int) -> Auction:
         sizes.append(_COARSEST * _FINER ** len(sizes))
     coarse: Auction | None = None
     if sizes:
-        orders = [_tree(points, sizes[-1]) for points in (problem.x, problem.y)]
+        cut_x, cut_y = (
+            cut_groups(np.ascontiguousarray(points.T), masses.astype(np.float64), problem.p, sizes[-1])
+            for points, masses in ((problem.x, problem.a), (problem.y, problem.b))
+        )
     for size in sizes:
-        x, a = _grouped(problem.x, problem.a, orders[0], size)
-        y, b = _grouped(problem.y, problem.b, orders[1], size)
+        x, a = _grouped(problem.x, problem.a, *cut_x, size)
+        y, b = _grouped(problem.y, problem.b, *cut_y, size)
         coarse = _begun(Problem(x, y, a, b, problem.p), coarse, memory)
         coarse.run(limits._replace(width=_COARSE_RTOL), lambda levels: None)
     return _begun(problem, coarse, memory)
@@ -321,22 +330,14 @@ def _begun(problem: Problem, coarse: Auction | None, memory: int) -> Auction:
     return auction
 
 
-def _tree(points: FloatArray, size: int) -> IntArray:
-    """Rows in an order whose 2^k equal parts are groups of points near each other, for all 2^k up to `size`."""
-    levels = size.bit_length() - 1
-    spread, keys = points.std(axis=0), np.empty((levels, len(points)))
-    for level in range(levels):
-        widest = int(np.argmax(spread))
-        keys[level], spread[widest] = points[:, widest], spread[widest] / 2
-    order = np.arange(len(points))
-    halve_places(keys, order)
-    return order
-
-
-def _grouped(points: FloatArray, masses: IntArray, order: IntArray, size: int) -> tuple[FloatArray, IntArray]:
-    """Means and masses of as many groups."""
-    level = size.bit_length() - 1
-    starts = np.array([group_start(len(order), level, group) for group in range(size)])
+def _grouped(
+    points: FloatArray, masses: IntArray, group: IntArray, parent: IntArray, size: int
+) -> tuple[FloatArray, IntArray]:
+    """Means and masses of the first `size` groups: those of later ones belong to what they were cut from."""
+    while group.max() >= size:
+        group = np.where(group < size, group, parent[group])
+    order = np.argsort(group, kind="stable")
+    group, starts = group[order], np.searchsorted(group[order], np.arange(size))
     mass = np.add.reduceat(masses[order], starts)
-    share = masses[order] / np.repeat(mass, np.diff(starts, append=len(order)))
+    share = masses[order] / mass[group]
     return np.add.reduceat(points[order] * share[:, None], starts), mass

@@ -5,9 +5,10 @@ Rows have mass to place, columns have room for as much. A unit of column j costs
 raises the price of that piece as far as the row would still buy there, and by `eps` more. When all mass is
 placed, the coupling costs at most `eps` a unit of mass more than the least cost (Bertsekas 1988).
 
-Prices only rise. So a row need not look at all columns: it keeps a list of those that were cheapest when it
-last looked, and the price of the best of the others (`bound`). Until the list has become dearer than that,
-nothing outside can be cheaper.
+Where rows bid, prices only rise. So a row need not look at all columns: it keeps a list of those that were
+cheapest when it last looked, and the price of the best of the others (`bound`). Until the list has become
+dearer than that, nothing outside can be cheaper. Columns without a buyer bid in turn, with falling prices, and
+tell rows whose bound they undercut.
 """
 
 from __future__ import annotations
@@ -290,6 +291,110 @@ def place_mass(
         ends[0] = (ends[0] + 1) % n
         ends[1] -= 1
     return DONE
+
+
+@compiled
+def fill_room(
+    costs: Costs, price: FloatArray, lists: Lists, eps: float, pieces: Pieces, rows: Rows, work: int
+) -> None:
+    """Columns with room that no row holds bid for rows, until about `work` numbers have been looked at.
+
+    Before rows buy a column that is too dear, all others have to become as dear, bid by bid. Here its price
+    falls to where the row that wants it most gains `eps` more than the next one would. That row leaves what it
+    holds, so that room moves to where rows have mass left.
+    """
+    n, m = costs.x.shape[0], price.size
+    y, x_columns = np.ascontiguousarray(costs.y_columns.T), np.ascontiguousarray(costs.x.T)
+    least, cost = _list_minima(price, lists), np.empty(n)
+    queue, first, count = np.empty(m, dtype=np.int64), 0, 0
+    for j in range(m):
+        if _piece_of(pieces, j, -1)[0] != -1:
+            queue[count] = j
+            count += 1
+    while count > 0 and work > 0 and pieces.free[-1] > 1:
+        j, left = queue[first], -1
+        piece, before = _piece_of(pieces, j, -1)
+        if piece != -1:
+            row_costs(y, x_columns, costs.p, j, 0, n, cost)
+            work -= n
+            row, wanted = _keenest(least, cost)
+            paid = min(pieces.paid[piece], wanted - eps)
+            pieces.paid[piece], price[j] = paid, min(price[j], paid)
+            # Other rows keep what they wanted: were it lowered too, errors of `eps` would add up.
+            least[row] = cost[row] + paid
+            _note_price(lists, cost, j, paid)
+            left = _sell(pieces, piece, before, row, rows.left)
+        if piece == -1 or left == j:
+            first, count = (first + 1) % m, count - 1
+        elif left != -1 and count < m:
+            queue[(first + count) % m] = left
+            count += 1
+    _close_ranks(rows)
+
+
+@compiled
+def _list_minima(price: FloatArray, lists: Lists) -> FloatArray:
+    """What the cheapest column in the list of every row costs it."""
+    least = np.full(lists.bound.size, np.inf)
+    for i in range(least.size):
+        for k in range(lists.columns.shape[1]):
+            least[i] = min(least[i], lists.near[i, k] + price[lists.columns[i, k]])
+    return least
+
+
+@compiled
+def _piece_of(pieces: Pieces, j: int, row: int) -> tuple[int, int]:
+    """The piece of column j that a row holds, or -1, and the one before it in the chain."""
+    before, piece = -1, pieces.head[j]
+    while piece != -1 and pieces.owner[piece] != row:
+        before, piece = piece, pieces.following[piece]
+    return piece, before
+
+
+@compiled
+def _keenest(least: FloatArray, cost: FloatArray) -> tuple[int, float]:
+    """The row that would pay most for a column, and what the next one would."""
+    row, best, second = 0, least[0] - cost[0], -np.inf
+    for i in range(1, least.size):
+        wanted = least[i] - cost[i]
+        if wanted > best:
+            row, best, second = i, wanted, best
+        elif wanted > second:
+            second = wanted
+    return row, second if least.size > 1 else best
+
+
+@compiled
+def _note_price(lists: Lists, cost: FloatArray, j: int, paid: float) -> None:
+    """Note that a column, for which rows pay `cost (n,)`, became cheaper: where a list lacks it, by `bound`."""
+    for i in range(cost.size):
+        total = cost[i] + paid
+        if total < lists.bound[i] and not (lists.columns[i] == j).any():
+            lists.bound[i] = total
+
+
+@compiled
+def _sell(pieces: Pieces, piece: int, before: int, row: int, left: IntArray) -> int:
+    """Give a piece that no row holds to a row, at its price.
+
+    Returns the column whose room the row leaves for it, -1 if it had mass left to place, or the same column if
+    it has nothing elsewhere.
+    """
+    j, paid = pieces.column[piece], pieces.paid[piece]
+    if left[row] > 0:
+        amount = min(left[row], pieces.mass[piece])
+        left[row] -= amount
+        _move(pieces, piece, before, amount, row, paid)
+        return -1
+    held, size = 0, pieces.owner.size
+    while held < size and (pieces.owner[held] != row or pieces.mass[held] == 0 or pieces.column[held] == j):
+        held += 1
+    if held == size:
+        return int(j)
+    other, amount = pieces.column[held], min(pieces.mass[held], pieces.mass[piece])
+    _move(pieces, piece, before, amount, row, paid)
+    _move(pieces, held, _piece_of(pieces, other, row)[1], amount, -1, pieces.paid[held])
+    return int(other)
 
 
 class _Search(NamedTuple):

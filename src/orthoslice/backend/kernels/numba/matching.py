@@ -19,7 +19,7 @@ def _is_before(key: float, place: int, other: float, other_place: int) -> bool:
 
 
 @compiled
-def _select(keys: Floats, order: Indices, first: int, stop: int, middle: int) -> None:
+def select_least(keys: Floats, order: Indices, first: int, stop: int, middle: int) -> None:
     """Put the least `middle - first` of the places `order[first:stop]` in front; equal keys go by place."""
     while stop - first > 1:
         a, b, c = order[first], order[(first + stop) // 2], order[stop - 1]
@@ -62,7 +62,7 @@ def halve_places(keys: Floats, order: Indices) -> None:
     for level in range(levels):
         for group in range(1 << level):
             first, stop = group_start(n, level, group), group_start(n, level, group + 1)
-            _select(keys[level], order, first, stop, group_start(n, level + 1, 2 * group + 1))
+            select_least(keys[level], order, first, stop, group_start(n, level + 1, 2 * group + 1))
     owner, following = np.empty(n, dtype=np.int64), np.empty(1 << levels, dtype=np.int64)
     for group in range(1 << levels):
         following[group] = group_start(n, levels, group)
