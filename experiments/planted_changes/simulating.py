@@ -26,9 +26,9 @@ SIDES = {"ours": ((OURS,), detect), "others": (OTHERS, detect_otherwise)}
 class Config:
     """How many pairs of tables are drawn, and how they are tested."""
 
-    n_pairs: int = 10
+    n_pairs: int = 30
     """With each change."""
-    n_unchanged: int = 10
+    n_unchanged: int = 143
     """Of each table, without a change."""
     n_permutations: int = 999
     """Which the command line takes too."""
