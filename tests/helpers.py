@@ -94,8 +94,8 @@ def both_rows(operation: Any, *arguments: Any, kernel: str = "cuda") -> tuple[An
 
 
 def assert_rounded(found: Any, exact: Any, dtype: type, terms: int = 1) -> None:
-    """Compare a tensor that sums about `terms` numbers with a float64 answer, on the scale of the largest."""
-    expected = exact.detach().cpu().numpy()
+    """Compare an array that sums about `terms` numbers with a float64 answer, on the scale of the largest."""
+    found, expected = (a.detach().cpu().numpy() if hasattr(a, "detach") else a for a in (found, exact))
     scale = np.abs(expected).max(initial=0)
     atol = float(8 * np.finfo(dtype).eps * scale * max(1, terms) ** 0.5)
-    np.testing.assert_allclose(found.detach().cpu().numpy(), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)

@@ -22,6 +22,7 @@ from orthoslice.costs.laws import AgainstLaw, Line, law_on_lines, law_slopes
 from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.costs.scores import Exact, Score, Sliced
 from orthoslice.couplings.coupling import rank_pairs
+from orthoslice.couplings.orders import tied_order
 from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
 from orthoslice.directions.base import DenseDirections
 from orthoslice.estimates.passes import WORTH_SHARING
@@ -50,12 +51,15 @@ def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | Non
     return numba_refusal()
 
 
-def are_postponed(x: HostArray, y: HostArray, p: float) -> bool:
+def are_postponed(request: Request, x: HostArray, y: HostArray) -> bool:
     """Whether plain code scores such clouds until it pays to compile kernels: the general way counts that."""
-    clouds = x, y, DenseDirections(x[:1]), _EVERY_ROW, p
+    if request.score.breaks_ties:
+        lines = (np.broadcast_to(np.zeros(1), (request.layout.n_directions, len(c))) for c in (x, y))
+        return any(tied_order.is_postponed(px, px[0]) for px in lines)
+    clouds = x, y, DenseDirections(x[:1]), _EVERY_ROW, request.p
     if sliced_scores.chosen(*clouds) is not project_and_score:
         return False
-    return sliced_scores.is_postponed(*clouds) or sorted_scores.is_postponed(x.T[:1], y.T[:1], p)
+    return sliced_scores.is_postponed(*clouds) or sorted_scores.is_postponed(x.T[:1], y.T[:1], request.p)
 
 
 def _row_bytes(request: Request, x: HostArray, y: HostArray) -> int:
@@ -86,6 +90,7 @@ class HostStep(abc.ABC):
     def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
         from orthoslice.backend.kernels.numba.checking import are_fit
 
+        self.directions_dtype = request.score.directions_dtype(Cloud(x))
         self._p, self._slices = request.p, request.layout.n_directions
         self._words, self._no_rows = _WORDS[x.dtype], np.empty((0, x.shape[1]), dtype=x.dtype)
         # Directions that are off by no more stay as they are.

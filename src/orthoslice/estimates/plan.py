@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
     request: Request
     step: Any
-    """A :class:`.SlicedStep` for NumPy arrays, a :class:`.DeviceStep` for tensors on a GPU."""
+    """A :class:`.HostStep` for NumPy arrays, a :class:`.DeviceStep` for tensors on a GPU."""
     fields: dict[str, Any]
     """Those of an estimate that it makes; most are the same in all of them."""
 
@@ -89,7 +89,7 @@ def _on_host(plan: Plan, x: HostArray, y: HostArray, theta: HostArray | None, rn
         return None
     sampler, seed = plan.request.sampler, None
     if theta is None:
-        theta, seed = _draw(sampler, plan.request.layout, x.shape[1], x.dtype, rng)
+        theta, seed = _draw(sampler, plan.request.layout, x.shape[1], plan.step.directions_dtype, rng)
     else:
         sampler = Given(theta=theta)
     scores = plan.step.scores(x, y, theta)
@@ -187,7 +187,7 @@ def _filled(row: HostArray, shape: tuple[int, ...], dtype: DType, place: object)
 def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     """A plan for clouds like these, or None where they are scored in passes."""
     on_host = isinstance(x, np.ndarray)
-    if on_host and (request.score.breaks_ties or are_postponed(x, y, request.p)):
+    if on_host and are_postponed(request, x, y):
         return None
     if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
         return None

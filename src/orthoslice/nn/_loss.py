@@ -366,8 +366,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         with expecting_many():
             step = make_host_step(request, *tables)
             if not given:
-                dtype = request.score.directions_dtype(Cloud(tables[0]))
-                key, size = Key.from_seed(0, tables[0]), (x.shape[1], dtype)
+                key, size = Key.from_seed(0, tables[0]), (x.shape[1], step.directions_dtype)
                 blocks = all_blocks(request.sampler, request.layout, *size, key)
                 chosen = draw_blocks.chosen(blocks[0])
                 draw = functools.partial(draw_on_host, chosen, blocks, request.layout.n_directions)

@@ -1,0 +1,147 @@
+"""Whole steps of small clouds in host memory: the same as the general way, and taken where they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import assert_rounded
+
+import orthoslice as osl
+from orthoslice.couplings.orders import tied_order
+from orthoslice.estimates.host_step import ProjectedStep
+
+pytest.importorskip("numba")
+
+
+def apart(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(size=(n, 3))
+
+
+def on_a_grid(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Points many of which are equal, and most of which tie on an axis."""
+    return rng.integers(-1, 2, size=(n, 3)).astype(float)
+
+
+def doubled(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(size=(-(-n // 2), 3)).repeat(2, axis=0)[:n]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Which gradients projected steps were asked for, one entry a step."""
+    made, price = [], ProjectedStep._price
+
+    def noted(self: ProjectedStep, *arguments: Any) -> Any:
+        made.append(arguments[-1])
+        return price(self, *arguments)
+
+    monkeypatch.setattr(ProjectedStep, "_price", noted)
+    return made
+
+
+@pytest.mark.thin(pairs=True)
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(40, 40), (40, 25), (25, 40)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("draw", [apart, on_a_grid, doubled])
+def test_projected_functions(
+    draw: Callable[..., np.ndarray],
+    dtype: type,
+    sizes: tuple[int, int],
+    p: float,
+    steps: list[bool],
+    rng: np.random.Generator,
+) -> None:
+    """A forced operation takes the general way (the reference); steps leave ties to its parts."""
+    x, y = (draw(rng, n).astype(dtype) for n in sizes)
+    for directions in ("orthogonal", "iid", np.eye(3, dtype=dtype)):
+        options = {"directions": directions, "rng": 0}
+        found = osl.projected_wasserstein(x, y, p, **options)
+        assert steps.pop() == (False, False)
+        with tied_order.using("reference"):
+            expected = osl.projected_wasserstein(x, y, p, **options)
+        assert not steps
+        assert found.value.dtype == expected.value.dtype == dtype
+        assert_rounded(found.value, expected.value, dtype, 1)
+        assert_rounded(found._scores, expected._scores, np.float64, 200)
+        assert str(found.directions) == str(expected.directions)
+    shuffled = rng.permutation(len(x))
+    assert_rounded(
+        osl.projected_wasserstein(x[shuffled], y, p, rng=0).value,
+        osl.projected_wasserstein(x, y, p, rng=0).value,
+        dtype,
+    )
+
+
+@pytest.mark.thin(pairs=True)
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+@pytest.mark.parametrize("sizes", [(40, 40), (40, 25)], ids=str)
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("draw", [apart, on_a_grid, doubled])
+def test_projected_losses(
+    draw: Callable[..., np.ndarray],
+    name: str,
+    sizes: tuple[int, int],
+    wanted: tuple[bool, bool],
+    steps: list[bool],
+    rng: np.random.Generator,
+) -> None:
+    """Values and gradients of steps, and of the driver, with the same directions."""
+    torch = pytest.importorskip("torch")
+    x, y = (torch.tensor(draw(rng, n), dtype=getattr(torch, name)) for n in sizes)
+    for options in ({}, {"p": 1, "directions": "iid"}, {"distance": True, "p": 3}):
+        found = []
+        for is_general in (False, True):
+            loss = osl.nn.ProjectedWassersteinLoss(8, seed=3, **options)
+            for _ in range(2):
+                own = [a.clone().requires_grad_(want) for a, want in zip((x, y), wanted, strict=True)]
+                if is_general:
+                    with tied_order.using("reference"):
+                        value = loss(*own)
+                else:
+                    value = loss(*own)
+                if any(wanted):
+                    value.backward()
+            found.append((value.detach(), *(a.grad for a in own)))
+            assert loss.step.item() == 2
+        assert steps == [wanted] * 2
+        steps.clear()
+        for ours, expected, want in zip(*found, (True, *wanted), strict=True):
+            assert (ours is not None) == (expected is not None) == want
+            if want:
+                assert ours.dtype == expected.dtype
+                assert_rounded(ours, expected.double(), np.dtype(name).type, 16)
+
+
+def test_projected_losses_on_given_directions(steps: list[bool], rng: np.random.Generator) -> None:
+    """They are as wide as the clouds, and are made float64, in which points are ordered."""
+    torch = pytest.importorskip("torch")
+    x, y = (torch.tensor(rng.normal(size=(30, 3)), dtype=torch.float32) for _ in range(2))
+    loss = osl.nn.ProjectedWassersteinLoss(directions=torch.eye(3))
+    value, gradient = loss.value_and_grad(x, y)
+    assert steps == [(True, False)]
+    with tied_order.using("reference"):
+        expected, slope = loss.value_and_grad(x, y)
+    assert_rounded(value, expected.double(), np.float32)
+    assert_rounded(gradient, slope.double(), np.float32, 4)
+
+
+@pytest.mark.parametrize("cost", ["pooled", "independent"])
+def test_other_prices_take_the_general_way(cost: Any, steps: list[bool], rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
+    assert osl.projected_wasserstein(x, y, cost=cost, rng=0).value > 0
+    assert osl.projected_wasserstein(x, y, x_weights=np.full(30, 1 / 30), rng=0).value > 0
+    assert not steps
+
+
+def test_far_clouds_take_the_general_way(steps: list[bool], rng: np.random.Generator) -> None:
+    """They are moved to the origin before they are projected."""
+    x, y = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
+    near = osl.projected_wasserstein(x, y, rng=0).value
+    assert steps.pop() == (False, False)
+    far = osl.projected_wasserstein(x + 2**20, y + 2**20, rng=0).value
+    assert not steps
+    np.testing.assert_allclose(far, near, rtol=1e-8)
