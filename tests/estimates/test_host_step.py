@@ -129,6 +129,17 @@ def test_projected_losses_on_given_directions(steps: list[bool], rng: np.random.
     assert_rounded(gradient, slope.double(), np.float32, 4)
 
 
+def test_directions_are_wide_where_orders_count(steps: list[bool], rng: np.random.Generator) -> None:
+    """Rounded to float32, they would exchange some of so many neighbours, and so change scores."""
+    x, y = (rng.normal(size=(1000, 3)).astype(np.float32) for _ in range(2))
+    found = osl.projected_wasserstein(x, y, directions="orthogonal", n_directions=63, rng=0)
+    assert steps == [(False, False)]
+    theta = osl.directions.Orthogonal().sample(63, 3, rng=0).theta
+    ix, iy = (np.argsort(theta @ c.T.astype(float)) for c in (x, y))
+    expected = np.square(x[ix].astype(float) - y[iy]).sum(axis=-1).mean(axis=-1)
+    np.testing.assert_allclose(found._scores, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("cost", ["pooled", "independent"])
 def test_other_prices_take_the_general_way(cost: Any, steps: list[bool], rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))

@@ -175,7 +175,8 @@ class ProjectedStep(HostStep):
         from orthoslice.backend.kernels.numba.projected import price_apart
 
         super().__init__(request, x, y)
-        self._price_apart, self._pairs = price_apart, rank_pairs(len(x), len(y), x)
+        self._price_apart = price_apart
+        self._pairs = cast("tuple[HostArray, HostArray, HostArray]", rank_pairs(len(x), len(y), x))
 
     def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
         return self._price(x, y, theta, (False, False))[0]
