@@ -83,8 +83,21 @@ def _couple(dtype: str) -> None:
         osl.pairwise([x, y, other], method="projected", rng=0)
 
 
+def _turn(dtype: str) -> None:
+    """Planes, circles, and fast transforms."""
+    import orthoslice as osl
+
+    x, y, *_ = _draw(dtype, 20, 30, 2)
+    osl.exact.sliced_plane(x, y, 2)
+    osl.exact.projected_plane(x, y, 2)
+    osl.circular_wasserstein(x[:, 0], y[:, 0], period=1)
+    for size in _SIZES[:2]:
+        x, y, *_ = _draw(dtype, *size)
+        osl.sliced_wasserstein(x, y, directions="hadamard", rng=0)
+
+
 def _describe(dtype: str) -> None:
-    """What a comparison finds besides, points that move, planes, circles, and fast transforms."""
+    """What a comparison finds besides, and points that move."""
     import orthoslice as osl
     from orthoslice.applications.compare.compare import PARTS, prepare_comparison
 
@@ -96,11 +109,6 @@ def _describe(dtype: str) -> None:
                 ready.work_out(part)
         osl.barycenter([x, y], rng=0, n_steps=2)
         osl.flow(x, y, rng=0, n_steps=2)
-        osl.sliced_wasserstein(x, y, directions="hadamard", rng=0)
-    x, y, *_ = _draw(dtype, 20, 30, 2)
-    osl.exact.sliced_plane(x, y, 2)
-    osl.exact.projected_plane(x, y, 2)
-    osl.circular_wasserstein(x[:, 0], y[:, 0], period=1)
 
 
 def _transport(_: str) -> None:
@@ -115,10 +123,13 @@ def _transport(_: str) -> None:
 
 _Call: TypeAlias = tuple[Callable[[str], None], str]
 
-# Two processes share the work such that few kernels are compiled by both.
+_TYPES = "float64", "float32"
+
+# Two processes share the work such that few kernels are compiled by both: the second begins with what estimates
+# do not need, and finds their kernels in the cache when it comes to what does.
 _APART: tuple[tuple[_Call, ...], ...] = (
-    tuple(itertools.product((_estimate,), ("float64", "float32"))),
-    ((_transport, "float64"), *itertools.product((_couple, _describe, _test), ("float64", "float32"))),
+    tuple(itertools.product((_estimate,), _TYPES)),
+    ((_transport, "float64"), *itertools.product((_turn, _test, _couple, _describe), _TYPES)),
 )
 
 

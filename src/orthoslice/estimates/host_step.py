@@ -21,6 +21,7 @@ from orthoslice.costs.draw import Draw
 from orthoslice.costs.laws import AgainstLaw, Line, law_on_lines, law_slopes
 from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
 from orthoslice.costs.scores import Exact, Score, Sliced
+from orthoslice.costs.space import price_in_space
 from orthoslice.couplings.coupling import rank_pairs
 from orthoslice.couplings.orders import tied_order
 from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
@@ -48,6 +49,8 @@ def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | Non
         return "it takes clouds of one floating type, and powers that cannot underflow in it"
     if slices * (n + m) > WORTH_SHARING or slices * _row_bytes(request, x, y) > request.memory:
         return "it takes small clouds"
+    if request.score.breaks_ties and {tied_order.names[0], price_in_space.names[0]} != {"numba"}:
+        return "it takes couplings that no implementation from outside orders or prices"
     return numba_refusal()
 
 
