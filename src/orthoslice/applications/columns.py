@@ -182,7 +182,7 @@ class ColumnChange:
         parts = []
         if self.shares:
             there = {value: pair for value, pair in self.shares.items() if any(pair)}
-            told = [f"{_shown_value(v)}: {_percent(a)} -> {_percent(b)}" for v, (a, b) in there.items()]
+            told = [f"{_shown_value(v)}: {percent(a)} -> {percent(b)}" for v, (a, b) in there.items()]
             left = len(told) - 3
             parts += told[:3] + ([f"{left} more value{'s' * (left > 1)}"] if left > 0 else [])
             for name, side in ((x, 0), (y, 1)):
@@ -192,7 +192,7 @@ class ColumnChange:
         elif self.means is not None and self.spreads is not None:
             parts += _numbers_in_words(self, y)
         if self.has_other_gaps and MISSING not in self.shares:
-            parts.append(f"missing {_percent(self.missing[0])} -> {_percent(self.missing[1])}")
+            parts.append(f"missing {percent(self.missing[0])} -> {percent(self.missing[1])}")
         return "; ".join(parts) or "the same"
 
 
@@ -299,7 +299,7 @@ def in_own_units(
         else:
             means = _share_of(change, k)
             spreads = math.sqrt(means[0] * (1 - means[0])), math.sqrt(means[1] * (1 - means[1]))
-            words = f"share {_percent(means[0])} -> {_percent(means[1])}"
+            words = f"share {percent(means[0])} -> {percent(means[1])}"
         if change.pvalue is not None and change.pvalue > level:
             words = "no change found"
         found.append(
@@ -455,7 +455,7 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
     told = change.changed_value is not None
     if change.changed_value is not None:
         value, (before, after) = change.changed_value
-        yield f"value {number(value, 6)}: {_percent(before)} -> {_percent(after)}"
+        yield f"value {number(value, 6)}: {percent(before)} -> {percent(after)}"
     if abs(moved) > _TOLD_ERRORS * error:
         told = True
         by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
@@ -496,7 +496,14 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as people write it, to three digits.
+
+    Examples
+    --------
+    >>> percent(0.1), percent(0.000127)
+    ('10%', '0.0127%')
+    """
     return f"{100 * share:.3g}%"
 
 
