@@ -408,18 +408,25 @@ def kolmogorov_pvalue(distance: Any, n: float, m: float) -> Any:
 
 
 def _value_pvalue(x: HostArray, y: HostArray) -> float:
-    """The p-value of the bin whose counts differ most, adjusted for their number: rare values, such as -999.
+    """The p-value of the counts that differ most, of one bin or several at an end, adjusted for their number.
 
-    Given how often a value occurs in both tables, its rows of y are at most as variable as a binomial number.
+    So rare values show, such as -999, and a few rows far out. Given how many rows of both tables are counted,
+    those of y are at most as variable as a binomial number.
     """
     from scipy.special import bdtr, bdtrc
 
-    n, m = x.sum(), y.sum()
-    total, part = np.rint(x + y).astype(np.int64), m / (n + m)
-    there = total > 0
-    total, own = total[there], np.rint(y[there])
+    part = y.sum() / (x.sum() + y.sum())
+    there = np.rint(x + y) > 0
+    total, own = (_with_ends(np.rint(counts[there])) for counts in (x + y, y))
+    total = total.astype(np.int64)
     below, above = bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0)
     return min(1.0, 2 * max(1, len(total)) * float(np.minimum(below, above).min(initial=0.5)))
+
+
+def _with_ends(counts: HostArray) -> HostArray:
+    """Counts of bins, and of the first and the last 2, 4, 8, ... of them together."""
+    many = 2 ** np.arange(1, max(1, len(counts).bit_length() - 1))
+    return np.concatenate([counts, np.cumsum(counts)[many - 1], np.cumsum(counts[::-1])[many - 1]])
 
 
 def _chi_square(x: HostArray, y: HostArray) -> float:
