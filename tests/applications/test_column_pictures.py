@@ -57,7 +57,7 @@ def test_few_values_and_categories_are_bars_of_shares():
         picture_change(change_of(*coin, TableColumn("coin", 0, ("head",), "tail")), NAMES),
         picture_values("coin", *(side[:, 0] for side in coin), NAMES, ""),
     ):
-        assert picture.y.names[-1].endswith("50.0% \u2192 20.0%")
+        assert picture.y.names[-1].endswith("50% \u2192 20%")
         assert [mark.lengths[-1] for mark in picture.marks] == [50, 20]
         assert render_picture(picture).count("<rect") == 2 * len(picture.y.names)
         assert all(name in render_key(picture) for name in NAMES)

@@ -211,13 +211,31 @@ def test_a_rare_value_is_found_by_all_rows(rng):
 
 
 def test_the_test_of_single_values_is_that_of_binomial_numbers(rng):
+    """Of every bin with a row, and of the first and the last 2, 4, 8, ... of more than 3 of them."""
     x, y = np.array([50.0, 3, 0, 20]), np.array([40.0, 17, 0, 2])
     raw = []
-    for a, b in zip(x, y, strict=True):
-        law = stats.binom(a + b, y.sum() / (x + y).sum())
-        raw.append(min(law.cdf(b), law.sf(b - 1)) if a + b else 1.0)
+    for some in ([0], [1], [3]):
+        law = stats.binom(x[some].sum() + y[some].sum(), y.sum() / (x + y).sum())
+        raw.append(min(law.cdf(y[some].sum()), law.sf(y[some].sum() - 1)))
     assert module._value_pvalue(x, y) == pytest.approx(6 * min(raw))
     assert module._value_pvalue(x, x) == 1.0
+    x, y = np.array([1.0, 2, 0, 30, 9]), np.array([0.0, 3, 0, 40, 20])
+    law = stats.binom([1, 5, 70, 29, 6, 99], y.sum() / (x + y).sum())
+    low = np.minimum(law.cdf([0, 3, 40, 20, 3, 60]), law.sf([-1, 2, 39, 19, 2, 59])).min()
+    assert module._value_pvalue(x, y) == pytest.approx(min(1.0, 12 * low))
+    assert module._with_ends(np.arange(5.0)).tolist() == [0, 1, 2, 3, 4, 1, 7]
+    assert module._with_ends(np.ones(8))[8:].tolist() == [2, 4, 2, 4]
+
+
+def test_a_few_rows_far_out_are_found_by_all_rows(rng):
+    """All of different values, of which no single one tells anything."""
+    x, y = rng.normal(size=(20_000, 1)), rng.normal(size=(20_000, 1))
+    y[:40, 0] = rng.uniform(6, 9, size=40)
+    assert stats.ks_2samp(x[:, 0], y[:, 0]).pvalue > 0.05
+    change = changes(x, y, numbers(1))["c0"]
+    assert change.pvalue < 1e-6
+    assert "more spread in y" in change.in_words()
+    assert change.changed_value is None
 
 
 def test_values_that_many_rows_have_are_counted_exactly(rng, monkeypatch):

@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 
 import orthoslice as osl
+from orthoslice.applications.columns import TableColumn, compare_columns, edges_of, tally_rows
 from orthoslice.applications.compare import moves
 from orthoslice.applications.compare.compare import prepare_comparison
 from orthoslice.applications.compare.pairs import pair_of
-from orthoslice.applications.compare.words import number, tell
+from orthoslice.applications.compare.words import number, tell, tell_columns
 from orthoslice.backend.stopping import stop_asked, stoppable
 
 DRAW = np.random.default_rng(0)
@@ -318,3 +319,18 @@ def test_rows_that_were_written_twice_are_told(rng):
     found = osl.compare(*codes, n_permutations=99, rng=0)
     assert min(found.repeated) == 1
     assert "more than once" not in repr(found)
+
+
+def test_columns_are_not_surer_than_the_verdict(rng):
+    """All columns share half of what the test looks at, so that one may stand out where the whole does not."""
+    x, y = rng.normal(size=(200, 3)), rng.normal(size=(200, 3)) + np.array([0.4, 0, 0])
+    columns = [TableColumn(name, k) for k, name in enumerate("abc")]
+    edges = edges_of([x, y], columns)
+    found = compare_columns(*(tally_rows(own, columns, edges) for own in (x, y)), columns)
+    assert tell_columns(found, ("x", "y"), 0.05).answer == "In 1 of 3, by all 200 and 200 rows:"
+    assert tell_columns(found, ("x", "y"), 0.05, verdict=0.04) == tell_columns(found, ("x", "y"), 0.05)
+    unsure = tell_columns(found, ("x", "y"), 0.05, verdict=0.07)
+    assert unsure.answer == "Perhaps in 1 of 3, by all 200 and 200 rows:"
+    assert "of everything together, p = 0.07" in unsure.lines[-1]
+    nothing = tell_columns(found, ("x", "y"), 1e-9, verdict=0.5)
+    assert nothing.answer.startswith("In none was a change found")

@@ -367,6 +367,24 @@ def test_pictures_name_what_they_show(found):
     assert f"so that p = {found.test.pvalue:.3g}." in drawn
 
 
+def test_a_value_beyond_the_picture_is_said_to_be(tmp_path):
+    """The outer values of a column are counted in the outer bars, where -999 would look like no change."""
+    draw = np.random.default_rng(0)
+    for name, n_far, n_none in (("a", 0, 0), ("b", 32, 400)):
+        u, v = draw.normal(size=(2, 8000))
+        u[:n_far], v[:n_none] = -999, 0
+        rows = "".join(f"{a},{b}\n" for a, b in zip(u, v, strict=True))
+        (tmp_path / f"{name}.csv").write_text("u,v\n" + rows)
+    options = ["--n-permutations", "99", "--n-directions", "16", "--max-rows", "200"]
+    files = [str(tmp_path / f"{name}.csv") for name in "ab"]
+    assert CliRunner().invoke(app, ["report", *files, "-o", str(tmp_path / "r.html"), *options]).exit_code == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "value -999: 0% \u2192 " in page
+    assert page.count("-999 is beyond the picture and counts in the outer bar.") == 1
+    assert page.count("is beyond the picture") == 1
+    assert "value 0: 0% \u2192 " in page
+
+
 def test_what_chance_leaves_is_said_of_the_right_side(found, page):
     """Distances are large where tables differ, and the smallest p-values of the default test are small."""
     assert found.test.method == "auto"

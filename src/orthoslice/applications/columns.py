@@ -182,7 +182,7 @@ class ColumnChange:
         parts = []
         if self.shares:
             there = {value: pair for value, pair in self.shares.items() if any(pair)}
-            told = [f"{_shown_value(v)}: {_percent(a)} -> {_percent(b)}" for v, (a, b) in there.items()]
+            told = [f"{_shown_value(v)}: {percent(a)} -> {percent(b)}" for v, (a, b) in there.items()]
             left = len(told) - 3
             parts += told[:3] + ([f"{left} more value{'s' * (left > 1)}"] if left > 0 else [])
             for name, side in ((x, 0), (y, 1)):
@@ -192,7 +192,7 @@ class ColumnChange:
         elif self.means is not None and self.spreads is not None:
             parts += _numbers_in_words(self, y)
         if self.has_other_gaps and MISSING not in self.shares:
-            parts.append(f"missing {_percent(self.missing[0])} -> {_percent(self.missing[1])}")
+            parts.append(f"missing {percent(self.missing[0])} -> {percent(self.missing[1])}")
         return "; ".join(parts) or "the same"
 
 
@@ -299,7 +299,7 @@ def in_own_units(
         else:
             means = _share_of(change, k)
             spreads = math.sqrt(means[0] * (1 - means[0])), math.sqrt(means[1] * (1 - means[1]))
-            words = f"share {_percent(means[0])} -> {_percent(means[1])}"
+            words = f"share {percent(means[0])} -> {percent(means[1])}"
         if change.pvalue is not None and change.pvalue > level:
             words = "no change found"
         found.append(
@@ -408,18 +408,25 @@ def kolmogorov_pvalue(distance: Any, n: float, m: float) -> Any:
 
 
 def _value_pvalue(x: HostArray, y: HostArray) -> float:
-    """The p-value of the bin whose counts differ most, adjusted for their number: rare values, such as -999.
+    """The p-value of the counts that differ most, of one bin or several at an end, adjusted for their number.
 
-    Given how often a value occurs in both tables, its rows of y are at most as variable as a binomial number.
+    So rare values show, such as -999, and a few rows far out. Given how many rows of both tables are counted,
+    those of y are at most as variable as a binomial number.
     """
     from scipy.special import bdtr, bdtrc
 
-    n, m = x.sum(), y.sum()
-    total, part = np.rint(x + y).astype(np.int64), m / (n + m)
-    there = total > 0
-    total, own = total[there], np.rint(y[there])
+    part = y.sum() / (x.sum() + y.sum())
+    there = np.rint(x + y) > 0
+    total, own = (_with_ends(np.rint(counts[there])) for counts in (x + y, y))
+    total = total.astype(np.int64)
     below, above = bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0)
     return min(1.0, 2 * max(1, len(total)) * float(np.minimum(below, above).min(initial=0.5)))
+
+
+def _with_ends(counts: HostArray) -> HostArray:
+    """Counts of bins, and of the first and the last 2, 4, 8, ... of them together."""
+    many = 2 ** np.arange(1, max(1, len(counts).bit_length() - 1))
+    return np.concatenate([counts, np.cumsum(counts)[many - 1], np.cumsum(counts[::-1])[many - 1]])
 
 
 def _chi_square(x: HostArray, y: HostArray) -> float:
@@ -455,7 +462,7 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
     told = change.changed_value is not None
     if change.changed_value is not None:
         value, (before, after) = change.changed_value
-        yield f"value {number(value, 6)}: {_percent(before)} -> {_percent(after)}"
+        yield f"value {number(value, 6)}: {percent(before)} -> {percent(after)}"
     if abs(moved) > _TOLD_ERRORS * error:
         told = True
         by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
@@ -496,7 +503,14 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as people write it, to three digits.
+
+    Examples
+    --------
+    >>> percent(0.1), percent(0.000127)
+    ('10%', '0.0127%')
+    """
     return f"{100 * share:.3g}%"
 
 

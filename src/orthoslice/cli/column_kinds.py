@@ -6,13 +6,14 @@ import importlib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray
+from orthoslice.cli.notation import as_numbers, as_texts, ask_notation, holds_text, to_number
 from orthoslice.cli.sources import FileError, How, Source, shown_name
 
 # A category has at most _MOST_LEVELS values of its own; rarer ones are counted together.
@@ -33,20 +34,8 @@ _FEWEST_NUMBERED = 10
 # Values of which a table of two rows may have one each.
 _TRUTHS = ("true", "false", "yes", "no", "t", "f", "y", "n")
 
-_CAPITAL_TRUTHS = ("True", "False", "TRUE", "FALSE")
-
 # An integer that float64 may not hold, and that Python reads in a moment.
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{16,400}\s*")
-
-# Numbers in other notations: 1,234.5 or 1'234 or 1 234, and 12,5 or 1.234,5 or 1 234,5.
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?P<mark>[,'\u2019 ])\d{3}((?P=mark)\d{3})*(\.\d+)?")
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(?P<mark>[.'\u2019 ])\d{3}((?P=mark)\d{3})*),\d+")
-
-# Blanks that are not broken, which stand for a blank between thousands.
-_BLANKS = "\u00a0\u202f"
-
-# Signs that people write beside numbers.
-_SIGNS = "%$€£¥"
 
 # Days as people write them, perhaps with a time: 24.12.2026, 12/24/26, 2026-12-24 18:00. Versions have dots
 # too, but no year at the end.
@@ -110,7 +99,7 @@ class Profile:
             return
         numbers = None if self.is_named else as_numbers(column, how)
         if numbers is not None:
-            if self.rounded is None and _holds_text(column):
+            if self.rounded is None and holds_text(column):
                 self.rounded = _first_rounded(column, numbers)
             self._take(numbers)
             return
@@ -244,25 +233,12 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
         return
     words = Counter({v: k for v, k in profile.counts.items() if to_number(v, how) is None})
     n_words = sum(words.values())
-    # With their signs taken away they are numbers in another notation, or numbers.
-    bare = {v: _with_blanks(without_signs(v, _SIGNS + how.signs)) for v in words}
-    plain = {v for v in words if to_number(bare[v], how) is not None}
-    for pattern, other in _notations(how):
-        alike = {v for v in words if pattern.fullmatch(bare[v])} if pattern else plain
-        n_others = sum(k for v, k in words.items() if v not in plain and v not in alike)
-        if not alike or n_others > (1 - _MOSTLY_NUMBERS) * profile.n_values:
-            continue
-        example = max(sorted(alike), key=len)
-        written = pattern.fullmatch(bare[example]) if pattern else None
-        if written is not None and written["mark"]:
-            other = other._replace(thousands=written["mark"])
-        signs = (c for c in dict.fromkeys(_SIGNS + how.signs) if c in how.signs or any(c in v for v in words))
-        other = other._replace(signs="".join(signs))
-        if other != how:
-            raise FileError(
-                f"{shown}: column {column!r} holds numbers such as {example!r}; write {_options_of(other)} to "
-                f"read them, or leave the column out with --ignore {quoted(column)}."
-            )
+    asked = ask_notation(words, (1 - _MOSTLY_NUMBERS) * profile.n_values, how)
+    if asked is not None:
+        raise FileError(
+            f"{shown}: column {column!r} holds numbers such as {asked.example!r}; write {asked.options} to "
+            f"read them, or leave the column out with --ignore {quoted(column)}."
+        )
     if n_words and n_words <= (1 - _MOSTLY_NUMBERS) * profile.n_values:
         few = ",".join(quoted(v) for v, _ in words.most_common(3))
         raise FileError(
@@ -273,119 +249,12 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
         )
 
 
-def _notations(how: How) -> Iterator[tuple[re.Pattern[str] | None, How]]:
-    """Ways to write numbers, besides those that `how` reads, and how to read them; None is `how` with signs."""
-    if how.thousands is None or how.decimal == how.thousands:
-        if how.decimal == ".":
-            yield _THOUSANDS, how
-        yield _COMMA, how._replace(decimal=",")
-    yield None, how
-
-
-def _options_of(how: How) -> str:
-    """What to write on the command line for numbers that are written so."""
-    told = [f"--decimal {how.decimal}"] if how.decimal != "." else []
-    told += [f"--thousands {shlex.quote(how.thousands)}"] if how.thousands else []
-    told += [f"--signs {shlex.quote(how.signs)}"] if how.signs else []
-    return " ".join(told)
-
-
 def _check_exact(shown: str, column: str, profile: Profile, asked: bool) -> None:
     if profile.rounded is not None and asked:
         raise FileError(
             f"{shown}: column {column!r} holds the integer {profile.rounded}, which floating point would "
             "round. Is it an identifier? Leave that out with --ignore."
         )
-
-
-def as_texts(column: Any, how: How) -> Any:
-    """A column as text, missing values as null."""
-    arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
-    texts = column.cast(arrow.string())
-    if how.na_values:
-        missing = compute.is_in(texts, value_set=arrow.array(how.na_values, arrow.string()))
-        texts = compute.if_else(missing, arrow.scalar(None, arrow.string()), texts)
-    # Truth values are written in several ways, and are one type elsewhere.
-    is_truth = compute.is_in(texts, value_set=arrow.array(_CAPITAL_TRUTHS, arrow.string()))
-    return (
-        compute.if_else(is_truth, compute.utf8_lower(texts), texts) if compute.any(is_truth).as_py() else texts
-    )
-
-
-def as_numbers(column: Any, how: How) -> HostArray | None:
-    """A column in float64, missing values as NaN; None if some are words."""
-    arrow, compute = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
-    if not _holds_text(column):
-        numbers: HostArray = column.cast(arrow.float64()).to_numpy(zero_copy_only=False)
-        return _without_na(numbers, how)
-    texts = as_texts(column, how)
-    for sign in how.signs:
-        texts = compute.replace_substring(texts, sign, "")
-    texts = compute.utf8_trim_whitespace(texts)
-    if how.thousands:
-        if how.thousands == " ":
-            texts = compute.replace_substring_regex(texts, f"[{_BLANKS}]", " ")
-        marks = (f"\\x{{{ord(mark):x}}}" for mark in (how.thousands, how.decimal))
-        if compute.any(compute.match_substring_regex(texts, _misgrouped(*marks))).as_py():
-            return None
-        texts = compute.replace_substring(texts, how.thousands, "")
-    if how.decimal != ".":
-        texts = compute.replace_substring(texts, how.decimal, ".")
-    try:
-        numbers = texts.cast(arrow.float64()).to_numpy(zero_copy_only=False)
-    except arrow.ArrowInvalid:
-        return None
-    return _without_na(numbers, how)
-
-
-def _without_na(numbers: HostArray, how: How) -> HostArray:
-    marks = [mark for mark in (to_number(text, how) for text in how.na_values) if mark is not None]
-    return np.where(np.isin(numbers, marks), np.nan, numbers) if marks else numbers
-
-
-def _holds_text(column: Any) -> bool:
-    types = importlib.import_module("pyarrow").types
-    kinds = types.is_string, types.is_large_string, types.is_string_view
-    return any(is_kind(column.type) for is_kind in kinds)
-
-
-def to_number(text: str, how: How) -> float | None:
-    """The number that a text is, or None."""
-    text = without_signs(text, how.signs)
-    if how.thousands:
-        text = _with_blanks(text) if how.thousands == " " else text
-        if re.search(_misgrouped(re.escape(how.thousands), re.escape(how.decimal)), text):
-            return None
-        text = text.replace(how.thousands, "")
-    try:
-        return float(text.replace(how.decimal, ".")) if "_" not in text else None
-    except ValueError:
-        return None
-
-
-def _misgrouped(thousands: str, decimal: str) -> str:
-    """A regular expression for digits that are no groups of thousands, such as those of 24.12.2026.
-
-    The last group has three digits; others may have two, as in India. The marks are quoted as the engine wants.
-    """
-    last = rf"{thousands}([0-9]{{0,2}}|[0-9]{{4,}})($|{decimal})"
-    return rf"{last}|{thousands}([0-9]?|[0-9]{{4,}}){thousands}"
-
-
-def _with_blanks(text: str) -> str:
-    """The text with blanks of one kind."""
-    return text.translate(dict.fromkeys(map(ord, _BLANKS), " "))
-
-
-def without_signs(text: str, signs: str) -> str:
-    """The text without these characters and the blanks around it.
-
-    Examples
-    --------
-    >>> without_signs("-$ 5.20", "%$")
-    '- 5.20'
-    """
-    return "".join(c for c in text if c not in signs).strip()
 
 
 def _exceeds(integers: Any) -> bool:

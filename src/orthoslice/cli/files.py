@@ -17,10 +17,10 @@ from orthoslice.backend.arrays import HostArray
 from orthoslice.check.frames import listed
 from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
 from orthoslice.cli.column_files import open_excel, open_feather, open_json_lines, open_parquet
-from orthoslice.cli.column_kinds import as_numbers, as_texts
 from orthoslice.cli.encoding import Encoding, encoded_pieces
 from orthoslice.cli.image_folders import open_images
 from orthoslice.cli.matching import Choice, known_columns, match_columns
+from orthoslice.cli.notation import as_numbers, as_texts
 from orthoslice.cli.rows import Rows
 from orthoslice.cli.sources import (
     STANDARD_INPUT,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orthoslice.applications.columns import MISSING, ColumnChange
+from orthoslice.applications.columns import MISSING, ColumnChange, percent
 from orthoslice.applications.compare.pictures import Axis, Bars, Line, Picture, Rows
 from orthoslice.backend.arrays import HostArray
 
@@ -93,7 +93,7 @@ def _bins(values: HostArray, mass: HostArray) -> HostArray:
 
 def _shares(name: str, shares: dict[str, tuple[float, float]], names: tuple[str, str]) -> Picture:
     told = list(shares.items())[:_MOST_ROWS]
-    rows = tuple(f"{value}: {a:.1%} \u2192 {b:.1%}" for value, (a, b) in told)
+    rows = tuple(f"{value}: {percent(a)} \u2192 {percent(b)}" for value, (a, b) in told)
     left = len(shares) - len(told)
     more = f" {left} more values changed less." if left else ""
     lengths = [np.array([100 * pair[side] for _, pair in told]) for side in (0, 1)]

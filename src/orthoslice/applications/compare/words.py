@@ -60,7 +60,8 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     if found.test is not None:
         sections.append(_chance(found, found.test))
     if found.columns and not found.is_equal:
-        sections.append(_with_pair(found, tell_columns(found.columns, found.names, found.level)))
+        changes = tell_columns(found.columns, found.names, found.level, verdict=found.pvalue)
+        sections.append(_with_pair(found, changes))
     if found.sliced is not None or found.bracket is not None:
         sections.append(_distance(found))
     if found.explanation is not None and not found.columns:
@@ -152,9 +153,16 @@ def _rows_looked_at(found: Comparison) -> str:
 
 
 def tell_columns(
-    columns: Sequence[ColumnChange], names: tuple[str, str], level: float, some: str = "all "
+    columns: Sequence[ColumnChange],
+    names: tuple[str, str],
+    level: float,
+    some: str = "all ",
+    verdict: float | None = None,
 ) -> Section:
-    """The columns that changed, in their own units; `some` is said of the rows that they were compared by."""
+    """The columns that changed, in their own units; `some` is said of the rows that they were compared by.
+
+    `verdict` is the p-value of the whole comparison, which may not be small where that of a column just is.
+    """
     changed = [c for c in columns if c.pvalue is not None and c.pvalue <= level]
     told = changed if columns[0].pvalue is not None else columns
     n, m = columns[0].rows
@@ -162,6 +170,10 @@ def tell_columns(
     if not told:
         return Section(ABOUT_COLUMNS, f"In none was a change found, {rows}.", ())
     answer = f"In {len(changed):,} of {len(columns):,}, {rows}:" if changed else ""
+    beside = ""
+    if changed and verdict is not None and verdict > level:
+        answer = f"Perhaps in {answer.removeprefix('In ')}"
+        beside = f" Columns are not all that was looked at: of everything together, p = {verdict:.2g}."
     most = told[:SHOWN_CHANGES]
     width = max(len(shown(c.name)) for c in most)
     lines = []
@@ -174,7 +186,7 @@ def tell_columns(
     if left:
         lines.append(f"No change was found in the {f'{left:,} others' if left > 1 else 'other one'}.")
     if changed:
-        lines.append("(p is adjusted for the number of columns. Each was looked at alone.)")
+        lines.append(f"(p is adjusted for the number of columns. Each was looked at alone.{beside})")
     return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -18,35 +18,40 @@ from orthoslice.applications.two_sample.permutations import (
     distances_of,
     labelled_waves,
 )
+from orthoslice.applications.two_sample.pooled import (
+    Pooled,
+    gathered,
+    gpu_home,
+    lazy_samples,
+    points_of,
+    pool_samples,
+)
+from orthoslice.applications.two_sample.refusals import (
+    check_flags,
+    check_method,
+    check_sampler,
+    refuse_for_laws,
+    refuse_weights,
+)
 from orthoslice.applications.two_sample.result import TwoSampleResult
 from orthoslice.applications.two_sample.verdict import Verdict, judge_all, judge_distance
-from orthoslice.backend.arrays import RNG, Array, HostArray, resolve_rng
-from orthoslice.backend.kernels.cuda import device_refusal, free_bytes
-from orthoslice.backend.memory import check_room
+from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
 from orthoslice.check.inputs import is_dask
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import (
-    check_host_directions,
-    check_memory,
     check_n_directions,
     check_p,
     check_workers,
 )
-from orthoslice.clouds.cloud import Cloud, numpy_clouds
-from orthoslice.clouds.conditioning import rescaled, unit_scale
+from orthoslice.clouds.cloud import numpy_clouds
+from orthoslice.clouds.conditioning import rescaled
 from orthoslice.clouds.laws import Law
-from orthoslice.clouds.pooling import pieces_of, pool_clouds
-from orthoslice.clouds.ready import ReadyCloud
+from orthoslice.clouds.pooling import pieces_of
 from orthoslice.costs.scores import Exact, Score, Sliced
-from orthoslice.directions import Sampler
 from orthoslice.directions.axes import Axes
 from orthoslice.directions.base import check_count
 from orthoslice.directions.layout import Run, layout_of
-from orthoslice.directions.stratified import Stratified
 from orthoslice.estimates.request import plan_layout
-
-# Bytes a point besides the points, where pairs are priced in space: labels, and a direction in order.
-_SPACE_BYTES = 112
 
 # `method="auto"` prices pairs in space on at most `_SPACE_WORK` / (all coordinates) directions, on which 999
 # permutations take some 9 seconds of one core.
@@ -224,28 +229,28 @@ def two_sample_test(
     [3]
     """
     p = check_p(p)
-    _check_method(method, p)
-    _check_flags(columns=columns, stop_early=stop_early)
+    check_method(method, p)
+    check_flags(columns=columns, stop_early=stop_early)
     count = check_count("n_permutations", n_permutations)
     if isinstance(y, Law):
-        _refuse_for_laws(method=method != "sliced", columns=columns, stop_early=stop_early, groups=groups)
-        _refuse_for_laws(x_weights=x_weights, y_weights=y_weights)
-        sampler = _check_sampler(directions, y.dim)
+        refuse_for_laws(method=method != "sliced", columns=columns, stop_early=stop_early, groups=groups)
+        refuse_for_laws(x_weights=x_weights, y_weights=y_weights)
+        sampler = check_sampler(directions, y.dim)
         return test_against_law(x, y, p, sampler, n_directions, count, rng, memory, workers, progress)
-    _refuse_weights(x_weights=x_weights, y_weights=y_weights)
+    refuse_weights(x_weights=x_weights, y_weights=y_weights)
     is_lazy = is_dask(x) or is_dask(y)
-    cloud_x, cloud_y = _lazy_clouds(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
+    cloud_x, cloud_y = lazy_samples(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
     sizes, dim = (cloud_x.n, cloud_y.n), cloud_x.dim
     exchange = check_groups(groups, *sizes)
-    sampler = _check_sampler(directions, dim)
+    sampler = check_sampler(directions, dim)
     n_rows = check_n_directions(n_directions, sampler)
     is_auto = method == "auto"
     statistics = _auto_statistics(sum(sizes) * dim) if is_auto else (Statistic(method, p),)
     how: Score = Sliced() if statistics[0].method == "sliced" else Exact()
     sampler, layout = plan_layout(sampler, n_rows, dim, how, statistics[0].p, adaptive=False)
     key, seed = resolve_rng(rng, np.zeros(1))
-    home = _gpu_home(x)
-    pool = _pool((cloud_x, cloud_y), statistics, memory, home, is_lazy=is_lazy)
+    home = gpu_home(x)
+    pool = pool_samples((cloud_x, cloud_y), statistics, memory, home, is_lazy=is_lazy)
     test = PermutationTest(
         statistics=statistics,
         pooled=pool.cloud,
@@ -264,32 +269,6 @@ def two_sample_test(
     contrasts = _contrasts(x, y, pool, test, stops) if is_auto and with_columns else None
     verdict = _decide(tests, stops, pool, progress, contrasts, is_auto=is_auto)
     return _result_of(verdict, test, method, p, pool.scale, seed, sizes)
-
-
-def _check_method(method: object, p: float) -> None:
-    if not isinstance(method, str) or method not in ("sliced", "projected", "auto"):
-        raise ValueError(f"`method` must be 'sliced', 'projected' or 'auto'; got {method!r}.")
-    if method == "auto" and p != 1:
-        raise ValueError(
-            "`p` must be left out with method='auto', which tests by SW_1, SW_2, PW_2, columns and pairs; "
-            f"got p={p:g}."
-        )
-
-
-def _check_flags(**named: Any) -> None:
-    for name, value in named.items():
-        if not (value is None or isinstance(value, bool)):
-            raise TypeError(f"`{name}` must be True, False or None; got {value!r}.")
-
-
-def _check_sampler(directions: object, dim: int) -> Sampler:
-    sampler = check_host_directions(directions, Cloud(np.zeros((1, dim))))
-    if isinstance(sampler, Stratified):
-        raise ValueError(
-            "`directions` must not depend on who is x and who is y; got Stratified, which is made for the two "
-            "clouds. Pass 'orthogonal' or another sampler."
-        )
-    return sampler
 
 
 def _auto_statistics(n_coordinates: int) -> tuple[Statistic, ...]:
@@ -311,74 +290,20 @@ def _columns_test(test: PermutationTest) -> PermutationTest:
     )
 
 
-class _Pooled(NamedTuple):
-    """Both samples as one; from here on only the labels tell points of x from points of y."""
-
-    cloud: ReadyCloud
-    """Of Dask collections it only has the shape."""
-    scale: float
-    """What the points were divided by."""
-    memory: int
-    lazy: tuple[Cloud, Cloud] | None
-    """Dask collections, scaled."""
-
-
-def _pool(
-    clouds: tuple[Cloud, Cloud],
-    statistics: tuple[Statistic, ...],
-    memory: int | str | None,
-    home: Array | None,
-    *,
-    is_lazy: bool,
-) -> _Pooled:
-    power = max(own.p for own in statistics)
-    room = _default_memory(home) if memory is None else check_memory(memory)
-    n_points, dim = sum(cloud.n for cloud in clouds), clouds[0].dim
-    if is_lazy:
-        *scaled, scale = unit_scale(*clouds, power)
-        outline = ReadyCloud(np.broadcast_to(np.zeros(()), (n_points, dim)))
-        return _Pooled(outline, scale, room, (scaled[0], scaled[1]))
-    in_space = any(own.method == "projected" for own in statistics)
-    if in_space and home is None:
-        takes = n_points * (2 * 8 * dim + _SPACE_BYTES)
-        room = max(room, takes) if memory is None else room
-        check_room(room, takes, "all points twice, in float64, where pairs are priced in space")
-    copied = in_space or home is not None
-    pooled, scale, left = pool_clouds(clouds, np.dtype(np.float64), power, room, copied=copied)
-    if home is None:
-        # `ready_to_order` holds the points again, in the order that decides ties, with that order and their
-        # roundings.
-        room = left - (n_points * (8 * dim + 16) if in_space else 0)
-    return _Pooled(pooled, scale, room, None)
-
-
 def _contrasts(
-    x: Any, y: Any, pool: _Pooled, test: PermutationTest, stops: tuple[int, ...]
+    x: Any, y: Any, pool: Pooled, test: PermutationTest, stops: tuple[int, ...]
 ) -> Iterator[Contrasts] | None:
     """The shapes of columns and pairs of them at every stop; None above a number of coordinates."""
     if not has_shapes(pool.cloud.n, pool.cloud.dim):
         return None
-    points = _points_of(pool.cloud) if pool.lazy is None else _gathered(x, y)
+    points = points_of(pool.cloud) if pool.lazy is None else gathered(x, y)
     return contrast_waves(points, test.exchange, test.key, stops)
-
-
-def _gathered(x: Any, y: Any) -> HostArray:
-    """The points of two collections, of which one is Dask's, with columns in the order of the first."""
-    if hasattr(x, "columns") and hasattr(y, "columns"):
-        y = y[list(x.columns)]
-    return np.concatenate([np.asarray(x), np.asarray(y)])
-
-
-def _points_of(cloud: ReadyCloud) -> HostArray:
-    """All points, which are few enough to be held."""
-    pieces = list(pieces_of(cloud))
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _decide(
     tests: list[PermutationTest],
     stops: tuple[int, ...],
-    pool: _Pooled,
+    pool: Pooled,
     progress: bool,
     contrasts: Iterator[Contrasts] | None,
     *,
@@ -401,7 +326,7 @@ def _decide(
 
 
 def _labelled(
-    tests: list[PermutationTest], stops: tuple[int, ...], pool: _Pooled, progress: bool
+    tests: list[PermutationTest], stops: tuple[int, ...], pool: Pooled, progress: bool
 ) -> tuple[Iterator[tuple[HostArray, ...]], float]:
     """Powers of the distances of every test at every stop; and how far points are from the origin."""
     if pool.lazy is not None:
@@ -450,38 +375,3 @@ def _result_of(
         _compared=f"{sizes[0]} and {sizes[1]} points",
         _replicas=f"permutations of {test.exchange.told}",
     )
-
-
-def _gpu_home(x: Any) -> Array | None:
-    """`x` if it lies on a GPU whose kernels can test it, else None: the work is then done in host memory."""
-    return x if getattr(x, "is_cuda", False) and device_refusal(x.get_device()) is None else None
-
-
-def _default_memory(home: Array | None) -> int:
-    return check_memory("256MB") if home is None else free_bytes(home) // 2
-
-
-def _lazy_clouds(x: object, y: object) -> tuple[Cloud, Cloud]:
-    from orthoslice.parallel.chunks import lazy_clouds
-
-    cloud_x, cloud_y = lazy_clouds(("x", x, None), ("y", y, None))
-    return cloud_x.astype(np.dtype(np.float64)), cloud_y.astype(np.dtype(np.float64))
-
-
-def _refuse_for_laws(**named: Any) -> None:
-    for name, value in named.items():
-        if not (value is None or value is False):
-            raise ValueError(
-                f"`{name}` must be left out where `y` is a law: samples of it are simulated. "
-                "For the other tests pass a sample, `y.sample(n)`."
-            )
-
-
-def _refuse_weights(**named: Any) -> None:
-    for name, weights in named.items():
-        if weights is not None:
-            raise ValueError(
-                f"`{name}` must be None: points of different weight cannot change places, so their labels "
-                "cannot be permuted. Draw points in proportion to their weights, or compare weighted clouds "
-                "with `osl.sliced_wasserstein`."
-            )

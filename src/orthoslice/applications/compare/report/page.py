@@ -114,7 +114,12 @@ def _on_changes(found: Comparison) -> Iterator[Figure]:
     for change in changed[:SHOWN_CHANGES]:
         assert change.pvalue is not None
         words = f"{small_pvalue(change.pvalue).strip()}; {change.in_words(*found.names)}"
-        yield Figure(picture_change(change, found.names), words.replace("->", "\u2192"))
+        picture = picture_change(change, found.names)
+        if change.changed_value is not None and picture.x.label == change.name:
+            value = change.changed_value[0]
+            if not picture.x.low <= value <= picture.x.high:
+                words += f". {number(value, 6)} is beyond the picture and counts in the outer bar."
+        yield Figure(picture, words.replace("->", "\u2192"))
     pvalues = None if found.test is None else found.test.column_pvalues
     if found.columns or pvalues is None:
         return
