@@ -68,7 +68,10 @@ FIRST_CALLS = {
     "two_sample_test": "osl.two_sample_test(x, y + 0.1, rng=0)",
     "compare": "osl.compare(a, b + 0.2, rng=0)",
 }
-_AT_ONCE = "import sys\nfrom orthoslice.backend.kernels.paying import expecting\nwith expecting(sys.maxsize): "
+_AT_ONCE = (
+    "import sys\nfrom orthoslice.backend.kernels.when_to_compile import expecting\n"
+    "with expecting(sys.maxsize): "
+)
 
 
 def measure_first_calls(repetitions: int) -> list[Row]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from orthoslice.backend.kernels.paying import expecting
+from orthoslice.backend.kernels.when_to_compile import expecting
 
 SIZES, DIMS, COUNTS = (16, 32, 64, 128, 256, 512, 1000), (2, 16, 128), (16, 50, 128)
 RESULTS = Path(__file__).parent / "results"

@@ -13,11 +13,11 @@ from helpers import BACKENDS, Backend, bridge_torch
 from hypothesis import settings
 from thinning import thin
 
-from orthoslice.backend.kernels import paying
+from orthoslice.backend.kernels import when_to_compile
 from orthoslice.backend.kernels.cuda import device_refusal
 
 # Tests see kernels from the first call on, whatever the cache holds: some compare calls to the last bit.
-paying.PLAIN_NUMBERS = paying.LOADING_NUMBERS = 0
+when_to_compile.PLAIN_NUMBERS = when_to_compile.LOADING_NUMBERS = 0
 
 # Each test process has one core: threads of torch would fight over it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -17,7 +17,7 @@ PEAK = """
 import contextlib, gc, json, re, sys, threading
 import numpy as np
 import orthoslice as osl
-from orthoslice.backend.kernels.paying import expecting_many
+from orthoslice.backend.kernels.when_to_compile import expecting_many
 
 def held():
     with open("/proc/self/status") as status:

@@ -504,8 +504,8 @@ AFTER_WARMUP = """
 import gc, sys
 import numpy as np, orthoslice as osl
 from numba.core.dispatcher import Dispatcher
-from orthoslice.backend.kernels import paying
-from orthoslice.cli.warming import compile_kernels
+from orthoslice.backend.kernels import when_to_compile
+from orthoslice.cli.warmup import compile_kernels
 
 def missed():
     # How many kernels were in the cache, and those that were not.
@@ -514,7 +514,7 @@ def missed():
     return found, sorted((k.py_func.__name__, *k.stats.cache_misses) for k in kernels if k.stats.cache_misses)
 
 assert compile_kernels() == ""
-paying.PLAIN_NUMBERS = paying.LOADING_NUMBERS = 0
+when_to_compile.PLAIN_NUMBERS = when_to_compile.LOADING_NUMBERS = 0
 draw = np.random.default_rng(0)
 for dtype in (np.float64, np.float32):
     x, y, z = (draw.normal(size=(n, 5)).astype(dtype) for n in (300, 280, 300))
@@ -564,7 +564,7 @@ def test_after_warmup_public_calls_compile_nothing():
 
 def test_warmup_without_a_compiler(run, monkeypatch):
     monkeypatch.setattr(
-        "orthoslice.cli.warming.numba_refusal", lambda: "numba cannot be imported (it is not there)"
+        "orthoslice.cli.warmup.numba_refusal", lambda: "numba cannot be imported (it is not there)"
     )
     result = run("warmup")
     assert result.exit_code == 0

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orthoslice.cli import sources
-from orthoslice.cli.files import _gather, read_tables
+from orthoslice.cli.formats import source
+from orthoslice.cli.formats.source import FileError, How, MissingExtra
 from orthoslice.cli.matching import Choice, match_columns
-from orthoslice.cli.sources import FileError, How, MissingExtra
+from orthoslice.cli.tables import _gather, read_tables
 
 pa = pytest.importorskip("pyarrow")
 
@@ -95,7 +95,7 @@ def test_what_does_not_fit_in_memory_is_mapped(tmp_path, suffix):
     if suffix == ".zarr":
         pytest.importorskip("zarr")
     path = write(tmp_path / f"a{suffix}")
-    assert sources.piece_rows(200, 3) == 1
+    assert source.piece_rows(200, 3) == 1
     if suffix == ".h5ad":
         with pytest.raises(
             FileError, match=r"sparse matrix takes [\d,]+ bytes, more than a quarter of --memory"
@@ -255,7 +255,7 @@ def test_a_first_row_of_numbers_in_quotes_is_noted(tmp_path):
 
 def test_lines_longer_than_a_block(tmp_path):
     """A header and rows above 1 MB, from a file and through a pipe."""
-    from orthoslice.cli.text_files import open_stream
+    from orthoslice.cli.formats.text import open_stream
 
     names = [f"{'c' * 600}{k}" for k in range(2000)]
     rows = [",".join("1." + f"{k}{r}".ljust(600, "5") for k in range(2000)) for r in range(3)]
@@ -545,14 +545,14 @@ def test_places_that_are_no_files(run, tmp_path, monkeypatch):
 
 def test_a_missing_library_is_named(run, tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv")
-    real = sources.importlib.import_module
+    real = source.importlib.import_module
 
     def without(name):
         if name.startswith("pyarrow"):
             raise ImportError(name)
         return real(name)
 
-    monkeypatch.setattr(sources.importlib, "import_module", without)
+    monkeypatch.setattr(source.importlib, "import_module", without)
     result = run("compare", path, path)
     assert result.exit_code == 2
     assert (
@@ -645,12 +645,12 @@ def test_the_work_on_names_goes_with_their_number(chosen):
     """Not with its square, which is 9 million here."""
     n = 3000
     names = [[_Counted(f"c{k}") for k in order] for order in (range(n), range(n)[::-1])]
-    files = [sources.Source(str(k), some, lambda _: iter([np.zeros((2, n))])) for k, some in enumerate(names)]
+    files = [source.Source(str(k), some, lambda _: iter([np.zeros((2, n))])) for k, some in enumerate(names)]
     choice = Choice(columns=names[1] if chosen else None)
     _Counted.compared = 0
     matched = match_columns(files, choice, print)
-    for source, columns in zip(files, matched.columns, strict=True):
-        _gather(source, columns, matched.encoding, np.dtype(np.float64), choice, print, print)
+    for one, columns in zip(files, matched.columns, strict=True):
+        _gather(one, columns, matched.encoding, np.dtype(np.float64), choice, print, print)
     assert _Counted.compared < 20 * n
 
 

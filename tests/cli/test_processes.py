@@ -191,7 +191,7 @@ def test_a_file_that_is_cut_short_while_it_is_read(process, tmp_path, command):
 def test_a_bus_error_of_another_cause_is_not_ours(process, tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 2)))
     raised = (
-        "import os, signal\nfrom pathlib import Path\nfrom orthoslice.cli.mapped import watch_mapped\n"
+        "import os, signal\nfrom pathlib import Path\nfrom orthoslice.cli.formats.mapped import watch_mapped\n"
         "watch_mapped(Path('a.npy'))\nfor _ in range(2): os.kill(os.getpid(), signal.SIGBUS)\n"
     )
     done = process(raised)

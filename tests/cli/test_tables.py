@@ -14,9 +14,9 @@ from record_schema import DOCS, SCHEMA, check
 
 import orthoslice as osl
 from orthoslice.cli.encoding import CATEGORY_STEP
-from orthoslice.cli.files import read_tables
+from orthoslice.cli.formats.source import FileError
 from orthoslice.cli.matching import Choice
-from orthoslice.cli.sources import FileError
+from orthoslice.cli.tables import read_tables
 
 pa = pytest.importorskip("pyarrow")
 

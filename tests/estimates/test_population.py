@@ -181,7 +181,7 @@ def test_memory_and_workers_change_nothing_but_rounding(rng: np.random.Generator
 PEAK = """
 import re, sys
 import numpy as np, orthoslice as osl
-from orthoslice.backend.kernels.paying import expecting_many
+from orthoslice.backend.kernels.when_to_compile import expecting_many
 
 def resident(kind):
     return int(re.search(kind + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024

@@ -12,9 +12,9 @@ from orthoslice.applications.compare.words import Section, small_pvalue
 from orthoslice.backend.markup import shown
 from orthoslice.check.options import check_memory
 from orthoslice.cli import running, schema
-from orthoslice.cli.files import Loaded, pieces_of
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.rows import Rows
+from orthoslice.cli.tables import Loaded, pieces_of
 
 # The most columns that are named of a table.
 _SHOWN_COLUMNS = 3

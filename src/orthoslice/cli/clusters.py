@@ -12,8 +12,8 @@ import numpy as np
 
 from orthoslice.applications.compare.compare import PreparedComparison
 from orthoslice.backend.arrays import HostArray
+from orthoslice.cli.formats.source import need
 from orthoslice.cli.render import say
-from orthoslice.cli.sources import need
 from orthoslice.clouds.cloud import Cloud
 
 # What a chunk of a table takes.

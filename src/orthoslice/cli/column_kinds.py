@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray
+from orthoslice.cli.formats.source import FileError, How, Source, shown_name
 from orthoslice.cli.notation import as_numbers, as_texts, ask_notation, holds_text, to_number
-from orthoslice.cli.sources import FileError, How, Source, shown_name
 
 # A category has at most _MOST_LEVELS values of its own; rarer ones are counted together.
 _MOST_LEVELS = 50

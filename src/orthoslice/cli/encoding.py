@@ -14,8 +14,8 @@ from orthoslice.applications.columns import MISSING, OTHERS, TableColumn
 from orthoslice.applications.scaling import Scaling
 from orthoslice.backend.arrays import HostArray
 from orthoslice.cli.column_kinds import Category
+from orthoslice.cli.formats.source import How, Source
 from orthoslice.cli.notation import as_numbers, as_texts
-from orthoslice.cli.sources import How, Source
 
 # A row that changes from one value of a category to another moves as far as a number that changes by
 # `CATEGORY_STEP` standard deviations. The sides of a fair coin, written as 0 and 1, are as far apart.

@@ -12,7 +12,7 @@ import numpy as np
 from orthoslice.check.frames import listed, repeated, without
 from orthoslice.cli.column_kinds import Category, Left, Number, Profile, kind_of, profile_columns, quoted
 from orthoslice.cli.encoding import Encoding, make_encoding, places_of
-from orthoslice.cli.sources import FileError, How, Numbered, Source, check_width, shown_name
+from orthoslice.cli.formats.source import FileError, How, Numbered, Source, check_width, shown_name
 
 # With more names than this, columns to leave out are not listed as an option.
 _FEW_NAMES = 8

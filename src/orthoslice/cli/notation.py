@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray
-from orthoslice.cli.sources import How
+from orthoslice.cli.formats.source import How
 
 _CAPITAL_TRUTHS = ("True", "False", "TRUE", "FALSE")
 

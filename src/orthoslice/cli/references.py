@@ -29,9 +29,9 @@ from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import shown
 from orthoslice.backend.writing import replacing
 from orthoslice.cli.encoding import Encoding
-from orthoslice.cli.files import Loaded, gather_known
+from orthoslice.cli.formats.source import FileError, check_quarter, first_line, shown_name
 from orthoslice.cli.matching import Choice
-from orthoslice.cli.sources import FileError, check_quarter, first_line, shown_name
+from orthoslice.cli.tables import Loaded, gather_known
 
 _FORMAT, _VERSION = "orthoslice reference", 1
 

@@ -13,9 +13,9 @@ from orthoslice.applications.match.match import match, match_bytes
 from orthoslice.backend.array_types import HostArray
 from orthoslice.backend.writing import replacing
 from orthoslice.check.options import check_memory
-from orthoslice.cli.files import Loaded
+from orthoslice.cli.formats.source import FileError, split
 from orthoslice.cli.options import Drawing, Reading
-from orthoslice.cli.sources import FileError, split
+from orthoslice.cli.tables import Loaded
 from orthoslice.clouds.cloud import Cloud
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray
-from orthoslice.cli.sources import FileError
+from orthoslice.cli.formats.source import FileError
 
 # Room that is left on the disk when rows are put aside there.
 _SPARE_BYTES = 1 << 28

@@ -16,11 +16,11 @@ from orthoslice.backend.markup import shown
 from orthoslice.backend.stopping import EXIT_INTERRUPTED, interrupts, stoppable
 from orthoslice.backend.threads import default_workers
 from orthoslice.check.options import check_memory
-from orthoslice.cli.files import Loaded, read_tables
+from orthoslice.cli.formats.source import STANDARD_INPUT
 from orthoslice.cli.matching import Choice, split_names
 from orthoslice.cli.options import Drawing, Reading
 from orthoslice.cli.render import print_json, say, wants_json
-from orthoslice.cli.sources import STANDARD_INPUT
+from orthoslice.cli.tables import Loaded, read_tables
 
 if TYPE_CHECKING:
     from orthoslice.cli.references import Reference

@@ -32,7 +32,7 @@ def warmup() -> None:
     import time
 
     from orthoslice.cli import render, running
-    from orthoslice.cli.warming import compile_kernels
+    from orthoslice.cli.warmup import compile_kernels
 
     began = time.perf_counter()
     with running.status("Compiling"):

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray, Operation, PlainWork
-from orthoslice.backend.kernels.rough import RowInPieces
+from orthoslice.backend.kernels.rough_order import RowInPieces
 from orthoslice.costs.lines import powered
 
 __all__ = ["RowInPieces", "mark_counts", "order_roughly", "piece_cost"]

@@ -25,7 +25,7 @@ from orthoslice.backend.arrays import (
     map_sum,
     namespace,
 )
-from orthoslice.backend.kernels.paying import expecting
+from orthoslice.backend.kernels.when_to_compile import expecting
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.stopping import stop_asked
 from orthoslice.backend.threads import ordered_map

@@ -15,7 +15,7 @@ import torch
 from orthoslice.backend.arrays import STEPS, HostArray, Key, is_bridged, is_captured
 from orthoslice.backend.arrays.autodiff import wants_gradients
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
-from orthoslice.backend.kernels.paying import expecting_many
+from orthoslice.backend.kernels.when_to_compile import expecting_many
 from orthoslice.backend.torch_internals import are_transforms_active
 from orthoslice.check.options import check_directions, check_memory, check_n_directions, check_p
 from orthoslice.clouds.cloud import Cloud

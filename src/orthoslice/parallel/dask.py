@@ -53,12 +53,12 @@ from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.estimates.result import Estimate
 from orthoslice.estimates.trust import Subject
+from orthoslice.parallel.chunk_passes import Summary, covariance, spread, visit_chunks
 from orthoslice.parallel.chunks import LazyCloud, common_origin
 from orthoslice.parallel.ranges import DRAWN_POINTS, Units, draw_samples, range_costs, units_of, whole_costs
 from orthoslice.parallel.reading import Reading, shape_only
 from orthoslice.parallel.row_ranges import RowRanges
 from orthoslice.parallel.shuffle import COPIES, Cluster, Lines, Received, current_cluster, shuffle
-from orthoslice.parallel.visits import Summary, covariance, spread, visit_chunks
 
 __all__ = ["pairwise", "projected_wasserstein", "sliced_wasserstein", "two_sample_test"]
 

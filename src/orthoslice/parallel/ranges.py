@@ -29,7 +29,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
-from orthoslice.backend.kernels.rough import rough_bounds
+from orthoslice.backend.kernels.rough_order import rough_bounds
 from orthoslice.clouds.masses import rounded_masses, total_mass
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.pieces import RowInPieces, mark_counts, order_roughly, piece_cost
@@ -37,10 +37,10 @@ from orthoslice.costs.segments import sort_segments
 from orthoslice.costs.weighted import weighted_slopes
 from orthoslice.couplings.orders import stable_order
 from orthoslice.directions.base import Directions
+from orthoslice.parallel.chunk_passes import visit_chunks
 from orthoslice.parallel.chunks import LazyCloud
 from orthoslice.parallel.reading import Reading, shape_only, weights_of
 from orthoslice.parallel.shuffle import Cluster, Lines
-from orthoslice.parallel.visits import visit_chunks
 
 # _MARKS marks a range and _DRAWN points a mark: ranges are about an eighth longer than they have to be.
 _MARKS, _DRAWN = 16, 64

@@ -4,7 +4,7 @@ The cost of a coupling by order is a sum over ranges of mass, as in :mod:`orthos
 pairs are priced in space: a range gets points, n times `dim` numbers a direction, and the order of tied
 points matters. A tie may be longer than a range. So clouds are cut at marks that are points, and where a
 point lies among them is told by its tie first and by its coordinates second
-(:mod:`orthoslice.parallel.marks`):
+(:mod:`orthoslice.parallel.cut_marks`):
 
 1. *Search.* Some points drawn at random are candidates. Every chunk tells what it has so close to their
    projections that it may tie with them; all this together tells where their ties end. Candidates whose tie
@@ -41,7 +41,7 @@ from orthoslice.directions.walks import Task
 from orthoslice.estimates.passes import Passes
 from orthoslice.estimates.request import Request
 from orthoslice.parallel.chunks import LazyCloud
-from orthoslice.parallel.marks import Marks, Search, candidates, distinct, order_on_line
+from orthoslice.parallel.cut_marks import Marks, Search, candidates, distinct, order_on_line
 from orthoslice.parallel.ranges import Units, draw_samples, even_cuts, units_of
 from orthoslice.parallel.reading import Reading
 from orthoslice.parallel.shuffle import Cluster, Lines

@@ -25,7 +25,7 @@ from orthoslice.backend.arrays import (
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
-from orthoslice.backend.kernels.paying import expecting
+from orthoslice.backend.kernels.when_to_compile import expecting
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.threads import ordered_map

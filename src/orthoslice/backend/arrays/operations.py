@@ -19,7 +19,7 @@ import numpy as np
 from orthoslice.backend import kernels
 from orthoslice.backend.array_types import Array, DType, HostArray, JaxArray, Tensor
 from orthoslice.backend.arrays.namespace import device, is_readable, is_traced, library, namespace, to_numpy
-from orthoslice.backend.kernels import paying
+from orthoslice.backend.kernels import when_to_compile
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
 
@@ -74,12 +74,12 @@ class _Choice(NamedTuple, Generic[Result]):
         is_new = self.begin()
         result = self.implementation.run(*args)
         if self.kernel is not None and is_new:
-            paying.keep_ready(self.kernel)
+            when_to_compile.keep_ready(self.kernel)
         return result
 
     def begin(self) -> bool:
         """Use the implementation from now on; whether it is a kernel and that is new."""
-        if self.kernel is None or not paying.begin(self.kernel):
+        if self.kernel is None or not when_to_compile.begin(self.kernel):
             return False
         # Plans that were made with plain code are out of date.
         Operation.revision += 1
@@ -174,13 +174,13 @@ class Operation(Generic[Result]):
     def __call__(self, *args: object) -> Result:
         choice = self._choose(args)
         for kernel, numbers in choice.postponed:
-            paying.count_plain(kernel, numbers)
+            when_to_compile.count_plain(kernel, numbers)
         return choice.run(*args)
 
     def chosen(self, *args: object) -> Callable[..., Result]:
         """What would run for these arguments; for callers that repeat themselves."""
         choice = self._choose(args)
-        if choice.kernel is not None and not paying.is_ready(choice.kernel):
+        if choice.kernel is not None and not when_to_compile.is_ready(choice.kernel):
             return choice.run
         choice.begin()
         return choice.implementation.run
@@ -204,7 +204,7 @@ class Operation(Generic[Result]):
             if reason is None and one.plain_work is not None:
                 numbers, kind = one.plain_work(*args)
                 kernel = f"{self.name}-{one.name}-{kind}"
-                if forced is None and not paying.pays(kernel, numbers):
+                if forced is None and not when_to_compile.pays(kernel, numbers):
                     postponed.append((kernel, numbers))
                     continue
                 reason = kernels.numba_refusal()

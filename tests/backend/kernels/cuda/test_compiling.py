@@ -10,7 +10,7 @@ import types
 import pytest
 
 from orthoslice.backend import threads
-from orthoslice.backend.kernels import waiting
+from orthoslice.backend.kernels import compile_notice
 from orthoslice.backend.kernels.cuda import compiling
 from orthoslice.backend.kernels.cuda.compiling import Program
 
@@ -146,20 +146,20 @@ def test_a_program_that_fails(compiler):
 
 def test_only_long_waits_are_told(monkeypatch, capsys):
     monkeypatch.delenv("ORTHOSLICE_QUIET", raising=False)
-    monkeypatch.setattr(waiting, "_said", set())
-    with waiting.say_if_slow("compiling"):
+    monkeypatch.setattr(compile_notice, "_said", set())
+    with compile_notice.say_if_slow("compiling"):
         pass
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(waiting, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(compile_notice, "_PATIENCE_S", 0.01)
     said = threading.Event()
-    tell = waiting._say
-    monkeypatch.setattr(waiting, "_say", lambda what: (tell(what), said.set()))
+    tell = compile_notice._say
+    monkeypatch.setattr(compile_notice, "_say", lambda what: (tell(what), said.set()))
     for _ in range(2):
-        with waiting.say_if_slow("compiling"):
+        with compile_notice.say_if_slow("compiling"):
             assert said.wait(5)
     assert capsys.readouterr().err == "orthoslice: compiling ... (ORTHOSLICE_QUIET=1 silences this)\n"
     monkeypatch.setenv("ORTHOSLICE_QUIET", "1")
-    with waiting.say_if_slow("something else"):
+    with compile_notice.say_if_slow("something else"):
         assert threading.active_count() == 1 or all(
             not isinstance(thread, threading.Timer) for thread in threading.enumerate()
         )

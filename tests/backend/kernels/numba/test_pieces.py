@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from orthoslice.backend.kernels.numba import pieces as kernels
-from orthoslice.backend.kernels.rough import leading_bits, rough_bounds
+from orthoslice.backend.kernels.rough_order import leading_bits, rough_bounds
 from orthoslice.costs.lines import sorted_scores
 from orthoslice.costs.pieces import RowInPieces, mark_counts, order_roughly, piece_cost
 from orthoslice.directions.base import steady_product

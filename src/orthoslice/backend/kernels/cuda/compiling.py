@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from orthoslice.backend.caching import can_keep, find, keep
-from orthoslice.backend.kernels.waiting import say_if_slow
+from orthoslice.backend.kernels.compile_notice import say_if_slow
 from orthoslice.backend.threads import default_workers
 
 # What the sources need to know of where they run.

@@ -17,7 +17,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.runtime import rtsys
 
 from orthoslice.backend.caching import read, sealed, unsealed
-from orthoslice.backend.kernels.paying import kernel_directory
+from orthoslice.backend.kernels.when_to_compile import kernel_directory
 
 
 class _Locator(InTreeCacheLocator):  # type: ignore[misc]

@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from orthoslice.backend.kernels.paying import sources_digest
-from orthoslice.backend.kernels.waiting import say_if_slow
+from orthoslice.backend.kernels.compile_notice import say_if_slow
+from orthoslice.backend.kernels.when_to_compile import sources_digest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -22,7 +22,7 @@ from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_ranks, line_cost
 from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
 from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
-from orthoslice.backend.kernels.rough import ROUGH_BITS, RowInPieces, leading_bits, rough_bounds
+from orthoslice.backend.kernels.rough_order import ROUGH_BITS, RowInPieces, leading_bits, rough_bounds
 
 # About _PART numbers, which a core's cache holds, are sorted at a time; one in _DRAWN is drawn to cut there.
 _PART = 1 << 17

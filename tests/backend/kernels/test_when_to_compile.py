@@ -16,7 +16,7 @@ import pytest
 import orthoslice as osl
 from orthoslice.applications.two_sample import labels, pricing
 from orthoslice.backend.arrays import LABELS, Key, Operation, PlainWork
-from orthoslice.backend.kernels import LABELLINGS, paying
+from orthoslice.backend.kernels import LABELLINGS, when_to_compile
 
 pytest.importorskip("numba")
 
@@ -25,13 +25,13 @@ pytest.importorskip("numba")
 def cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a process that finds nothing compiled; machine code itself is kept where it always is."""
     marks = tmp_path / "marks"
-    monkeypatch.setattr(paying, "_marks", lambda: marks)
-    monkeypatch.setattr(paying, "_begun", set())
-    monkeypatch.setattr(paying, "_plain", Counter())
-    monkeypatch.setattr(paying, "_on_disk", frozenset)
-    monkeypatch.setattr(paying, "PLAIN_NUMBERS", 100)
-    monkeypatch.setattr(paying, "LOADING_NUMBERS", 50)
-    monkeypatch.setattr(paying, "_NUMBERS_A_CALL", 0)
+    monkeypatch.setattr(when_to_compile, "_marks", lambda: marks)
+    monkeypatch.setattr(when_to_compile, "_begun", set())
+    monkeypatch.setattr(when_to_compile, "_plain", Counter())
+    monkeypatch.setattr(when_to_compile, "_on_disk", frozenset)
+    monkeypatch.setattr(when_to_compile, "PLAIN_NUMBERS", 100)
+    monkeypatch.setattr(when_to_compile, "LOADING_NUMBERS", 50)
+    monkeypatch.setattr(when_to_compile, "_NUMBERS_A_CALL", 0)
     monkeypatch.setattr(Operation, "revision", Operation.revision + 1)
 
 
@@ -45,7 +45,7 @@ def total(cold: None) -> Operation:
 
 
 def test_many_small_calls_add_up(total: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paying, "_NUMBERS_A_CALL", 40)
+    monkeypatch.setattr(when_to_compile, "_NUMBERS_A_CALL", 40)
     assert [total(np.ones(1)) for _ in range(5)] == ["plain"] * 4 + ["kernel"]
 
 
@@ -53,7 +53,7 @@ def test_small_work_is_plain_until_it_adds_up(total: Operation) -> None:
     assert [total(np.ones(30)) for _ in range(7)] == ["plain"] * 5 + ["kernel"] * 2
     # It stays compiled, and has its mark on disk.
     assert total(np.ones(1)) == "kernel"
-    assert paying._marks().joinpath("total-numba-float64").exists()
+    assert when_to_compile._marks().joinpath("total-numba-float64").exists()
     # Another type is another kernel, for which numba need not be loaded again.
     assert [total(np.ones(30, dtype=np.float32)) for _ in range(4)] == ["plain"] * 3 + ["kernel"]
 
@@ -63,7 +63,7 @@ def test_large_work_is_compiled_for_at_once(total: Operation) -> None:
 
 
 def test_work_that_comes_in_pieces_is_seen_as_a_whole(total: Operation) -> None:
-    with paying.expecting(1 << 17), paying.expecting(5):
+    with when_to_compile.expecting(1 << 17), when_to_compile.expecting(5):
         assert total(np.ones(5)) == "kernel"
 
 
@@ -75,15 +75,17 @@ def test_asking_counts_nothing(total: Operation) -> None:
 
 
 def test_what_is_in_the_cache_waits_until_numba_pays(total: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64"}))
+    monkeypatch.setattr(when_to_compile, "_on_disk", lambda: frozenset({"total-numba-float64"}))
     assert [total(np.ones(20)) for _ in range(4)] == ["plain"] * 2 + ["kernel"] * 2
-    assert not paying._marks().exists()
+    assert not when_to_compile._marks().exists()
 
 
 def test_numba_is_loaded_once_for_all_that_is_in_the_cache(
     total: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64", "total-numba-float32"}))
+    monkeypatch.setattr(
+        when_to_compile, "_on_disk", lambda: frozenset({"total-numba-float64", "total-numba-float32"})
+    )
     assert total(np.ones(51)) == "kernel"
     assert total(np.ones(1, dtype=np.float32)) == "kernel"
 
@@ -91,7 +93,7 @@ def test_numba_is_loaded_once_for_all_that_is_in_the_cache(
 def test_who_asks_for_a_kernel_in_the_cache_begins_it(
     total: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paying, "_on_disk", lambda: frozenset({"total-numba-float64"}))
+    monkeypatch.setattr(when_to_compile, "_on_disk", lambda: frozenset({"total-numba-float64"}))
     before = Operation.revision
     assert total.chosen(np.ones(51))(None) == "kernel"
     assert Operation.revision > before
@@ -112,7 +114,7 @@ def test_a_kernel_that_fails_is_not_said_to_be_ready(cold: None) -> None:
 
     with pytest.raises(ZeroDivisionError):
         operation(np.ones(151))
-    assert not paying._marks().exists()
+    assert not when_to_compile._marks().exists()
 
 
 def _weights(n: int) -> np.ndarray:
@@ -155,11 +157,11 @@ def test_plain_and_compiled_answers_are_the_same(
     x, y = rng.normal(size=(300, 4)), rng.normal(size=(260, 4)) + 0.3
     answers = []
     for numbers in (sys.maxsize, 0):
-        monkeypatch.setattr(paying, "PLAIN_NUMBERS", numbers)
-        monkeypatch.setattr(paying, "LOADING_NUMBERS", numbers)
+        monkeypatch.setattr(when_to_compile, "PLAIN_NUMBERS", numbers)
+        monkeypatch.setattr(when_to_compile, "LOADING_NUMBERS", numbers)
         Operation.revision += 1
         answers.append(np.asarray(CALLS[call](x, y)))
-        assert bool(paying._begun) == (numbers == 0)
+        assert bool(when_to_compile._begun) == (numbers == 0)
     np.testing.assert_allclose(*answers, rtol=1e-9)
 
 
@@ -212,8 +214,12 @@ def test_one_variable_moves_the_cache_of_kernels(tmp_path: Path) -> None:
     forced = FIRST.format(call=call.format("with sorted_scores.using('numba'): "))
     assert _said(forced, tmp_path).startswith("['numba', 'numba.np.arraymath'")
     assert list(tmp_path.glob("numba-*/*.nbc"))
-    again = call.format("from orthoslice.backend.kernels import paying\nwith paying.expecting({}): ")
-    few, many = (FIRST.format(call=again.format(count)) for count in ("0", "paying.LOADING_NUMBERS + 1"))
+    again = call.format(
+        "from orthoslice.backend.kernels import when_to_compile\nwith when_to_compile.expecting({}): "
+    )
+    few, many = (
+        FIRST.format(call=again.format(count)) for count in ("0", "when_to_compile.LOADING_NUMBERS + 1")
+    )
     assert _said(few, tmp_path) == "[]"
     assert _said(many, tmp_path) == "['numba']"
     assert _said(many, tmp_path / "empty") == "[]"
@@ -236,10 +242,10 @@ def test_losses_compile_at_once(monkeypatch: pytest.MonkeyPatch, rng: np.random.
     """Steps are repeated, so that a loss does not begin with plain code, nor stay with it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("numba")
-    monkeypatch.setattr(paying, "PLAIN_NUMBERS", 1 << 40)
+    monkeypatch.setattr(when_to_compile, "PLAIN_NUMBERS", 1 << 40)
     x, y = (torch.from_numpy(rng.normal(size=(8, 3))).float() for _ in range(2))
     x.requires_grad_()
     loss = osl.nn.SlicedWassersteinLoss(4, seed=0)
     loss(x, y).backward()
     assert [plan is not None for plan in loss.caches.plans.values()] == [True]
-    assert any(kernel.startswith("sorted_slopes-numba") for kernel in paying._begun)
+    assert any(kernel.startswith("sorted_slopes-numba") for kernel in when_to_compile._begun)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orthoslice.check.frames import listed
-from orthoslice.cli.mapped import watch_mapped
-from orthoslice.cli.sources import FileError, How, Source, guarded, need, piece_rows, split
+from orthoslice.cli.formats.mapped import watch_mapped
+from orthoslice.cli.formats.source import FileError, How, Source, guarded, need, piece_rows, split
 
 # Bytes of a .jsonl file that tell its columns and their types.
 _BLOCK_BYTES = 1 << 22

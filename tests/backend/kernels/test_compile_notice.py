@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import orthoslice
-from orthoslice.backend.kernels import waiting
+from orthoslice.backend.kernels import compile_notice
 
 LINE = "orthoslice: compiling kernels for this processor, once ... (ORTHOSLICE_QUIET=1 silences this)\n"
 
@@ -20,17 +20,17 @@ LINE = "orthoslice: compiling kernels for this processor, once ... (ORTHOSLICE_Q
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch):
     monkeypatch.delenv("ORTHOSLICE_QUIET", raising=False)
-    monkeypatch.setattr(waiting, "_said", set())
-    monkeypatch.setattr(waiting, "_waits", {})
+    monkeypatch.setattr(compile_notice, "_said", set())
+    monkeypatch.setattr(compile_notice, "_waits", {})
 
 
 def test_short_waits_add_up(monkeypatch, capsys):
     """Five waits of a third of the patience, none of which prints a message alone."""
-    monkeypatch.setattr(waiting, "_PATIENCE_S", 0.3)
-    with waiting.say_if_slow("another thing"):
+    monkeypatch.setattr(compile_notice, "_PATIENCE_S", 0.3)
+    with compile_notice.say_if_slow("another thing"):
         pass
     for k in range(5):
-        with waiting.say_if_slow("compiling"):
+        with compile_notice.say_if_slow("compiling"):
             time.sleep(0.1)
         if k == 0:
             assert capsys.readouterr().err == ""
@@ -38,12 +38,12 @@ def test_short_waits_add_up(monkeypatch, capsys):
 
 
 def test_nested_waits_count_once(monkeypatch, capsys):
-    monkeypatch.setattr(waiting, "_PATIENCE_S", 60)
-    with waiting.say_if_slow("compiling"), waiting.say_if_slow("compiling"):
+    monkeypatch.setattr(compile_notice, "_PATIENCE_S", 60)
+    with compile_notice.say_if_slow("compiling"), compile_notice.say_if_slow("compiling"):
         time.sleep(0.05)
-    assert 0.05 <= waiting._waits["compiling"].waited_s < 30
-    assert waiting._waits["compiling"].waiting == 0
-    before = waiting._waits["compiling"].waited_s
+    assert 0.05 <= compile_notice._waits["compiling"].waited_s < 30
+    assert compile_notice._waits["compiling"].waiting == 0
+    before = compile_notice._waits["compiling"].waited_s
     threads = [threading.Thread(target=_wait) for _ in range(4)]
     began = time.monotonic()
     for thread in threads:
@@ -51,12 +51,12 @@ def test_nested_waits_count_once(monkeypatch, capsys):
     for thread in threads:
         thread.join()
     # Four at once waited no longer than the clock on the wall.
-    assert waiting._waits["compiling"].waited_s - before <= time.monotonic() - began
+    assert compile_notice._waits["compiling"].waited_s - before <= time.monotonic() - began
     assert capsys.readouterr().err == ""
 
 
 def _wait():
-    with waiting.say_if_slow("compiling"):
+    with compile_notice.say_if_slow("compiling"):
         time.sleep(0.05)
 
 
@@ -66,8 +66,8 @@ def test_kernels_of_the_host_are_announced_when_compiled_and_not_when_loaded(tmp
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\n"
-        "from orthoslice.backend.kernels import waiting\n"
-        "waiting._PATIENCE_S = 0.0\n"
+        "from orthoslice.backend.kernels import compile_notice\n"
+        "compile_notice._PATIENCE_S = 0.0\n"
         "from orthoslice.backend.kernels.numba._compile import compiled\n"
         "@compiled\n"
         "def inner(value):\n"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.backend.arrays import HostArray
-from orthoslice.cli.sources import (
+from orthoslice.cli.formats.source import (
     FileError,
     How,
     Source,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from orthoslice.cli.column_files import of_arrow, release
-from orthoslice.cli.sources import FileError, How, Source, check_width, need, shown_name
+from orthoslice.cli.formats.columns import of_arrow, release
+from orthoslice.cli.formats.source import FileError, How, Source, check_width, need, shown_name
 
 # As much of a text file as tells its encoding, its delimiter, whether it has a header, and which columns hold
 # dates.

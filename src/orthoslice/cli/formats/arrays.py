@@ -12,9 +12,8 @@ import numpy as np
 
 from orthoslice.backend.arrays import HostArray
 from orthoslice.check.frames import listed
-from orthoslice.cli.mapped import watch_mapped
-from orthoslice.cli.rows import check_disk
-from orthoslice.cli.sources import (
+from orthoslice.cli.formats.mapped import watch_mapped
+from orthoslice.cli.formats.source import (
     FileError,
     How,
     Numbered,
@@ -28,6 +27,7 @@ from orthoslice.cli.sources import (
     piece_rows,
     split,
 )
+from orthoslice.cli.rows import check_disk
 
 # Bytes of a chunk that is read whatever the memory.
 _SMALL_CHUNK = 1 << 22

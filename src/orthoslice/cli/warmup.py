@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from orthoslice.backend.kernels import numba_refusal
-from orthoslice.backend.kernels.paying import expecting, is_kept, keep_ready
+from orthoslice.backend.kernels.when_to_compile import expecting, is_kept, keep_ready
 
 # Sizes on both sides of where one kernel takes over from another, and one of rows that are sorted otherwise.
 # Kernels for rows of more than 2^18 numbers are left to their first use, where the work takes long anyway.

@@ -1,12 +1,9 @@
-"""Tables from files: opened by their suffix, columns matched and understood, rows gathered within a budget."""
+"""Tables from files: columns matched and understood, rows gathered within a budget."""
 
 from __future__ import annotations
 
-import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,46 +12,19 @@ from orthoslice.applications.columns import MISSING, Tally, edges_of, tally_rows
 from orthoslice.applications.scaling import Scaling, fit_scaling
 from orthoslice.backend.arrays import HostArray
 from orthoslice.check.frames import listed
-from orthoslice.cli.array_files import open_archive, open_array, open_h5ad, open_zarr
-from orthoslice.cli.column_files import open_excel, open_feather, open_json_lines, open_parquet
 from orthoslice.cli.encoding import Encoding, encoded_pieces
-from orthoslice.cli.image_folders import open_images
-from orthoslice.cli.matching import Choice, known_columns, match_columns
-from orthoslice.cli.notation import as_numbers, as_texts
-from orthoslice.cli.rows import Rows
-from orthoslice.cli.sources import (
+from orthoslice.cli.formats import open_source
+from orthoslice.cli.formats.source import (
     STANDARD_INPUT,
     FileError,
-    How,
     Source,
     check_width,
     piece_rows,
-    reading,
     shown_name,
-    split,
 )
-from orthoslice.cli.text_files import open_csv, open_stream, open_tsv
-
-_READERS: dict[str, Callable[[str, Path, str | None, How], Source]] = {
-    ".csv": open_csv,
-    ".csv.gz": open_csv,
-    ".csv.zst": open_csv,
-    ".tsv": open_tsv,
-    ".tsv.gz": open_tsv,
-    ".tsv.zst": open_tsv,
-    ".jsonl": open_json_lines,
-    ".parquet": open_parquet,
-    ".feather": open_feather,
-    ".arrow": open_feather,
-    ".xlsx": open_excel,
-    ".npy": open_array,
-    ".npz": open_archive,
-    ".h5ad": open_h5ad,
-    ".zarr": open_zarr,
-}
-
-# Those that may hold several tables.
-_WITH_KEYS = (".npz", ".h5ad", ".zarr", ".xlsx")
+from orthoslice.cli.matching import Choice, known_columns, match_columns
+from orthoslice.cli.notation import as_numbers, as_texts
+from orthoslice.cli.rows import Rows
 
 # The most groups that one table is split into.
 _MOST_GROUPS = 50
@@ -133,38 +103,6 @@ def gather_known(name: str, encoding: Encoding, choice: Choice, say: Callable[[s
     columns = known_columns(source, encoding, choice, say)
     (table,) = _gather(source, columns, encoding, np.dtype(np.float64), choice, say, lambda _: None)
     return table
-
-
-def open_source(name: str, how: How) -> Source:
-    """Open a file by what its name ends with, a folder of images, or standard input (`-`).
-
-    `FILE::KEY` is an array inside a file. Whatever is wrong with a file is a :class:`FileError` of one line.
-    """
-    if name == STANDARD_INPUT:
-        if sys.stdin is None:
-            raise FileError("Standard input must be open to be read (-); it is closed.")
-        with reading(name, "CSV"):
-            return open_stream(name, sys.stdin.buffer, how)
-    path, key = split(name)
-    kind = _kind_of(path)
-    with reading(name, f"a {kind} file" if kind in _READERS else "images"):
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode) and kind != ".zarr":
-            return open_images(name, path, how)
-        if kind not in _READERS:
-            raise FileError(
-                f"{name}: must end with one of {', '.join(_READERS)}, be a folder of images, or - for CSV from "
-                "standard input."
-            )
-        if key is not None and kind not in _WITH_KEYS:
-            raise FileError(f"{name}: a {kind} file holds one table; leave ::{key} out.")
-        return _READERS[kind](name, path, key, how)
-
-
-def _kind_of(path: Path) -> str:
-    """What a name ends with: the last two suffixes, if there is a reader for both."""
-    both = "".join(path.suffixes[-2:]).lower()
-    return both if both in _READERS else path.suffix.lower()
 
 
 def _common_dtype(sources: list[Source]) -> np.dtype[Any]:
