@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -215,24 +215,51 @@ def round_tables(law: Round, n: int, p: float) -> KernelTables:
 
 
 def _kernel_tables(table: Table, variance: float, n: int, p: float) -> KernelTables:
-    ends = np.broadcast_to(np.arange(n + 1) / n, (table.mass.shape[0], n + 1))
-    below = cast(HostArray, partial_moment(table, ends))
-    below[:, [0, -1]] = 0.0
-    means = n * np.diff(below, axis=1)
-    residue = np.maximum(variance - np.vecdot(means, means) / n, 0.0)
+    means, residue, quantiles, below, first = equal_shares(table, variance, n, p == 1)
     none, nothing = np.zeros((1, 0)), np.zeros((1, 0, 0))
     if p == 2:
         return KernelTables(means, residue, none, none, nothing, none.astype(np.int64), nothing, none[0])
     if p == 1:
         knots = np.stack([table.place, table.mass, table.place * table.mass - table.below], axis=1)
-        first = np.asarray(cell_of(table.mass, ends), dtype=np.int64)
-        return KernelTables(
-            means, residue, np.asarray(quantile(table, ends)), below, knots, first, nothing, none[0]
-        )
+        return KernelTables(means, residue, quantiles, below, knots, first, nothing, none[0])
     shares, rule = _share_nodes(n)
-    u = (ends[:, :-1, None] + shares / n).reshape(len(ends), -1)
+    u = np.broadcast_to(((np.arange(n)[:, None] + shares) / n).ravel(), (len(means), n * shares.size))
     nodes = np.asarray(quantile(table, u)).reshape(len(u), n, -1)
     return KernelTables(means, residue, none, none, nothing, none.astype(np.int64), nodes, rule)
+
+
+_Shares: TypeAlias = tuple[HostArray, HostArray, HostArray, HostArray, HostArray]
+
+equal_shares: Operation[_Shares] = Operation("equal_shares")
+"""equal_shares(table, variance, n, with_ends) -> means, residue, quantiles, below, first.
+
+The fields of :class:`KernelTables` for a NumPy table `(rows, knots)`; the last three are empty unless wanted.
+"""
+
+
+@equal_shares.implementation(
+    "numba",
+    lambda *_: None,
+    plain_work=lambda table, _, n, *__: PlainWork(4 * n * table.mass.shape[0], "float64"),
+)
+def _equal_shares_numba(table: Table, variance: float, n: int, with_ends: bool) -> _Shares:
+    from orthoslice.backend.kernels.numba.law_tables import share_rows
+
+    mass, place, below = map(to_numpy, table)
+    return share_rows(mass, place, below, variance, n, with_ends)
+
+
+@equal_shares.implementation("reference", lambda *_: None)
+def _equal_shares(table: Table, variance: float, n: int, with_ends: bool) -> _Shares:
+    ends = np.broadcast_to(np.arange(n + 1) / n, (table.mass.shape[0], n + 1))
+    below = to_numpy(partial_moment(table, ends))
+    below[:, [0, -1]] = 0.0
+    means = n * np.diff(below, axis=1)
+    residue = np.maximum(variance - np.vecdot(means, means) / n, 0.0)
+    if not with_ends:
+        return means, residue, np.empty((1, 0)), np.empty((1, 0)), np.empty((1, 0), dtype=np.int64)
+    first = to_numpy(cell_of(table.mass, ends)).astype(np.int64)
+    return means, residue, to_numpy(quantile(table, ends)), below, first
 
 
 def _plain_bytes(px: Array, line: Line, x: ReadyCloud, p: float, *_: Any) -> int:

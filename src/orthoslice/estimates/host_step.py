@@ -155,7 +155,8 @@ class LawStep(SlicedStep):
         assert isinstance(request.score, AgainstLaw)
         self._law, self._cloud = request.score.law, ReadyCloud(x[:1])
         rest = self._cloud, request.p, 1.0
-        lines = self._on_lines(x, y, np.zeros_like(x[:1]))
+        lines = self._on_lines(x, y, np.eye(1, x.shape[1], dtype=x.dtype))
+        lines[1].tables_for(x.shape[0], request.p)  # what compiles kernels for them, if need be
         price: Callable[..., Any] = law_slopes.chosen(*lines, *rest, NO_GRADIENTS)
         price_slopes: Callable[..., Any] = law_slopes.chosen(*lines, *rest, (True, *NO_GRADIENTS[1:]))
         return lambda x, y, theta: price(*self._on_lines(x, y, theta), *rest, NO_GRADIENTS)[0], price_slopes

@@ -1,0 +1,151 @@
+"""Tables of laws on lines: those of a cube, and what tables say of shares of equal mass.
+
+They stand beside the plain references in `orthoslice.clouds.quantiles`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orthoslice.backend.array_types import Floats, Indices
+from orthoslice.backend.kernels.numba._compile import compiled, summing
+
+# Terms of a series are left out where the coefficients are below this from there on.
+_NEGLIGIBLE = 1e-8
+
+
+@summing
+def _coefficients(unit: Floats, step: float, work: Floats, found: Floats) -> int:
+    """The characteristic function of a sum of uniforms at multiples of `step`; returns how many were found.
+
+    Sines go on from multiple to multiple by a rotation, for all coordinates at once: `work (6, dim)`.
+    """
+    sines, cosines, at_sines, at_cosines, inverses, angles = work
+    dim = 0
+    for j in range(unit.size):
+        angle = abs(step * unit[j])
+        if angle > 0.0:
+            angles[dim], inverses[dim] = angle, 1.0 / angle
+            sines[dim], cosines[dim] = np.sin(angle), np.cos(angle)
+            at_sines[dim], at_cosines[dim] = sines[dim], cosines[dim]
+            dim += 1
+    for k in range(found.size):
+        share, product = 1.0 / (k + 1), 1.0
+        for j in range(dim):
+            product *= at_sines[j] * inverses[j] * share
+        found[k] = product
+        for j in range(dim):
+            rotated = at_sines[j] * cosines[j] + at_cosines[j] * sines[j]
+            at_cosines[j] = at_cosines[j] * cosines[j] - at_sines[j] * sines[j]
+            at_sines[j] = rotated
+        if k % 8 == 7:
+            most = 1.0
+            for j in range(dim):
+                most *= min(1.0, inverses[j] * share)
+            if most < _NEGLIGIBLE:
+                return k + 1
+    return int(found.size)
+
+
+@compiled
+def _add_waves(coefficients: Floats, sines: Floats, cosines: Floats, mass: Floats, excess: Floats) -> None:
+    for k in range(coefficients.size):
+        term = coefficients[k]
+        for i in range(mass.size):
+            mass[i] += term * sines[k, i]
+            excess[i] += term * cosines[k, i]
+
+
+@compiled
+def _cube_rows(unit: Floats, period: float, waves: Floats, mass: Floats, below: Floats) -> None:
+    n_terms, half = (waves.shape[0] - 1) // 2, waves.shape[1] - 1
+    place, sines, cosines = waves[0], waves[1 : n_terms + 1], waves[n_terms + 1 :]
+    work, coefficients = np.empty((6, unit.shape[1])), np.empty(n_terms)
+    own, excess = np.empty(half + 1), np.empty(half + 1)
+    for s in range(unit.shape[0]):
+        count = _coefficients(unit[s], np.pi / period, work, coefficients)
+        for i in range(half + 1):
+            own[i] = 0.5 + place[i] / (2.0 * period)
+            excess[i] = (place[i] + period) ** 2 / (4.0 * period)
+        _add_waves(coefficients[:count], sines, cosines, own, excess)
+        mass[s, 0] = 0.0
+        for i in range(half):
+            # Rounding must not make masses fall.
+            mass[s, i + 1] = mass[s, i] + max(own[i + 1] - own[i], 0.0)
+        unit_mass = 0.5 / mass[s, half]
+        for i in range(half + 1):
+            mass[s, i] *= unit_mass
+            below[s, i] = min(place[i] * mass[s, i] - excess[i], 0.0)
+            # The other half is its mirror image.
+            mass[s, 2 * half - i], below[s, 2 * half - i] = 1.0 - mass[s, i], below[s, i]
+
+
+def cube_rows(unit: Floats, period: float, waves: Floats) -> tuple[Floats, Floats]:
+    """Masses and integrals of the quantile function at the knots of a cube's law, `(slices, knots)` each.
+
+    `waves (1 + 2 terms, knots of a half)` are those of `orthoslice.clouds.quantiles`.
+    """
+    shape = unit.shape[0], 2 * waves.shape[1] - 1
+    mass, below = np.empty(shape), np.empty(shape)
+    _cube_rows(unit, period, waves, mass, below)
+    return mass, below
+
+
+@compiled
+def _share_rows(
+    mass: Floats,
+    place: Floats,
+    below: Floats,
+    variance: float,
+    means: Floats,
+    residue: Floats,
+    quantiles: Floats,
+    moments: Floats,
+    first: Indices,
+) -> None:
+    n, last = means.shape[1], mass.shape[1] - 2
+    for s in range(mass.shape[0]):
+        cell, next_mass = -1, mass[s, 0]
+        left, low, start, share_of, bend, square, cube = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        before, explained = 0.0, 0.0
+        for i in range(n + 1):
+            u = i / n
+            if cell < last and next_mass <= u:
+                while cell < last and mass[s, cell + 1] <= u:
+                    cell += 1
+                left, low, start, next_mass = mass[s, cell], place[s, cell], below[s, cell], mass[s, cell + 1]
+                width = next_mass - left
+                share_of = 1.0 / width if width > 0.0 else 1.0
+                bend = (place[s, cell + 1] - low) * width
+                above = min(max(below[s, cell + 1] - start - low * width, 0.0), bend)
+                square, cube = 3.0 * above - bend, bend - 2.0 * above
+            away = u - left
+            share = away * share_of
+            moment = start + low * away + share * share * (square + share * cube) if 0 < i < n else 0.0
+            if i:
+                mean = n * (moment - before)
+                means[s, i - 1] = mean
+                explained += mean * mean
+            before = moment
+            if quantiles.size:
+                slope = low + share * (2.0 * square + 3.0 * share * cube) * share_of
+                quantiles[s, i] = min(max(slope, low), place[s, cell + 1])
+                moments[s, i], first[s, i] = moment, cell
+        residue[s] = max(variance - explained / n, 0.0)
+
+
+def share_rows(
+    mass: Floats, place: Floats, below: Floats, variance: float, n: int, with_ends: bool
+) -> tuple[Floats, Floats, Floats, Floats, Indices]:
+    """As `orthoslice.costs.laws.equal_shares`, of rows `(rows, knots)`."""
+    rows = mass.shape[0]
+    ends = (rows, n + 1) if with_ends else (1, 0)
+    found = (
+        np.empty((rows, n)),
+        np.empty(rows),
+        np.empty(ends),
+        np.empty(ends),
+        np.empty(ends, dtype=np.int64),
+    )
+    _share_rows(mass, np.ascontiguousarray(place), below, variance, *found)
+    return found
