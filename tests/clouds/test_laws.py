@@ -17,7 +17,7 @@ import orthoslice as osl
 from orthoslice.clouds.laws import profile
 from orthoslice.clouds.quantiles import cube_table, mean_excess, partial_moment, quantile
 from orthoslice.clouds.ready import ReadyCloud, with_masses
-from orthoslice.costs.laws import Line, law_slopes
+from orthoslice.costs.laws import Line, equal_shares, law_slopes
 from orthoslice.estimates.result import UntrustedWarning
 
 laws = osl.laws
@@ -486,3 +486,36 @@ def test_cubes_compiled_by_jax(rng: np.random.Generator) -> None:
     for law in (laws.Cube(3), laws.Cube(2).affine(rng.normal(size=(3, 2)))):
         found = jax.jit(lambda x, law=law: osl.sliced_wasserstein(x, law, rng=0).value)(x)
         assert float(found) == pytest.approx(float(osl.sliced_wasserstein(x, law, rng=0).value), rel=1e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 8, 32])
+def test_kernels_of_cubes_and_shares(rng: np.random.Generator, dim: int) -> None:
+    """Lines along axes and nearly so, and lines that the law shrinks to a point on, are among them."""
+    units = np.concatenate([unit_rows(rng, 20, dim), np.eye(dim)[:2], np.zeros((1, dim))])
+    units[15:20, 1:] *= 1e-4
+    units[:20] /= np.linalg.norm(units[:20], axis=1, keepdims=True)
+    tables = []
+    for way in ("numba", "reference"):
+        with cube_table.using(way):
+            tables.append(cube_table(units))
+    # In the plane the kernel has no series, whose error is largest along an axis.
+    np.testing.assert_allclose(
+        tables[0].mass[:-1], tables[1].mass[:-1], rtol=0, atol=5e-5 if dim == 2 else 1e-8
+    )
+    levels = np.broadcast_to(np.linspace(0, 1, 300), (len(units) - 1, 300))
+    moments = [partial_moment(type(t)(*(np.asarray(a)[:-1] for a in t)), levels) for t in tables]
+    np.testing.assert_allclose(*moments, rtol=0, atol=2e-7 if dim == 2 else 1e-9)
+    for n, with_ends in ((1, True), (2, False), (37, True), (1000, True)):
+        found = []
+        for way in ("numba", "reference"):
+            with equal_shares.using(way):
+                found.append(equal_shares(tables[0], 1 / 3, n, with_ends))
+        for k, (own, plain) in enumerate(zip(*found, strict=True)):
+            np.testing.assert_allclose(own, plain, rtol=0, atol=1e-12 * n if k < 4 else 0)
+    # In one and two coordinates there is an exact answer on every line.
+    if dim <= 2:
+        z = np.linspace(-1.4, 0, 50)
+        own = units[:15] if dim == 1 else units[:15][np.abs(units[:15]).min(axis=1) > 0.03]
+        excess = mean_excess(cube_table(own), np.broadcast_to(z, (len(own), 50)))[0]
+        for unit, values in zip(np.abs(own), excess, strict=True):
+            np.testing.assert_allclose(values, cube_mass(unit, z, 1), rtol=0, atol=1e-7)

@@ -51,8 +51,9 @@ def _estimate(dtype: str) -> None:
             # Strided points, as columns of a table are.
             estimate(x[:, ::-1], y, rng=0)
         for p in (1, 2, 3):
-            osl.sliced_wasserstein(x, osl.laws.Normal(x.shape[1]), p, rng=0)
-            osl.value_and_grad(x, osl.laws.Normal(x.shape[1]), p, rng=0)
+            for law in (osl.laws.Normal(x.shape[1]), osl.laws.Cube(x.shape[1])):
+                osl.sliced_wasserstein(x, law, p, rng=0)
+                osl.value_and_grad(x, law, p, rng=0)
         for own in (None, weights):
             osl.value_and_grad(x, y, x_weights=own, rng=0)
             osl.value_and_grad(x, y, method="projected", x_weights=own, rng=0)

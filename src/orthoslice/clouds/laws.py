@@ -252,8 +252,8 @@ class Ball(Round):
 class Cube(Base):
     """The uniform law on the cube [-1, 1]^dim. That on [0, 1]^dim is ``Cube(dim).affine(0.5, 0.5)``.
 
-    Its law on a line is another one for every direction, and is worked out from its characteristic function: a
-    step of a loss takes some 10 times as long as with the other laws, or more.
+    Its law on a line is another one for every direction, and is worked out from its characteristic function,
+    which takes as long as a few hundred points take.
 
     Examples
     --------
