@@ -519,3 +519,24 @@ def test_kernels_of_cubes_and_shares(rng: np.random.Generator, dim: int) -> None
         excess = mean_excess(cube_table(own), np.broadcast_to(z, (len(own), 50)))[0]
         for unit, values in zip(np.abs(own), excess, strict=True):
             np.testing.assert_allclose(values, cube_mass(unit, z, 1), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_small_clouds_are_taken_as_planned(rng: np.random.Generator, p: float) -> None:
+    """By whole steps, where small clouds are repeated; what a step does not take goes the driver's way."""
+    for law in (laws.Normal(3), laws.Cube(3).affine(0.5, 1.0), laws.Ball(2).affine(rng.normal(size=(3, 2)))):
+        x, theta = rng.normal(size=(40, 3)), unit_rows(rng, 24, 3)
+        with law_slopes.using("numba"):  # no plan is made where an operation is forced
+            expected = osl.sliced_wasserstein(x, law, p, directions=theta)
+        for _ in range(3):
+            found = osl.sliced_wasserstein(x, law, p, directions=theta)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
+        assert found.control is None
+        equal = np.full(40, 1 / 40)
+        for other, own in ((x.tolist(), None), (x, equal), (np.asfortranarray(x), None)):
+            again = osl.sliced_wasserstein(other, law, p, x_weights=own, directions=theta)
+            np.testing.assert_allclose(again.scores, expected.scores, rtol=1e-9)
+        est = osl.sliced_wasserstein(x.astype(np.float32), law, p, rng=0)
+        low, high = est.distance_interval(0.95)
+        assert low < est.distance < high
+        assert est.value.dtype == np.float32

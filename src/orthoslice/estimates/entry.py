@@ -14,7 +14,7 @@ from orthoslice.check.inputs import is_dask
 from orthoslice.check.options import check_p
 from orthoslice.clouds.cloud import Cloud, make_clouds, one_cloud
 from orthoslice.clouds.conditioning import largest_coordinate, unit_scale, widened
-from orthoslice.clouds.laws import Law, law_cloud
+from orthoslice.clouds.laws import Law, frame_beside, law_cloud
 from orthoslice.costs.laws import AgainstLaw
 from orthoslice.costs.scores import COSTS, Score, Sliced
 from orthoslice.estimates.driver import estimate
@@ -50,6 +50,10 @@ def estimate_distance(
         planned = estimate_as_planned(name, score, clouds[0], clouds[1], p, given)
         if planned is not None:
             return planned
+    if isinstance(clouds[1], Law) and not score.breaks_ties:
+        planned = _planned_against_law(name, clouds[0], clouds[1], clouds[2:], p, given)
+        if planned is not None:
+            return planned
     is_lazy = not are_plain and any(map(is_dask, clouds)) and not isinstance(clouds[1], Law)
     request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
@@ -66,6 +70,18 @@ def check_request(
         return _law_request(name, score, clouds, p, given)
     x, y = make_clouds(*clouds)
     return make_request(name, score, x, y, p, given), x, y
+
+
+def _planned_against_law(
+    name: str, x: Any, law: Law, weights: tuple[object, ...], p: object, given: Options
+) -> Estimate | None:
+    """The estimate for points in a plain array, where a plan makes it as a whole."""
+    if not (type(x) is np.ndarray and x.dtype.kind == "f" and weights[0] is weights[1] is None):
+        return None
+    if not (given.control is None or given.control == "auto"):
+        return None
+    score, frame = AgainstLaw(law.base), frame_beside(law, x)
+    return estimate_as_planned(name, score, x, frame, p, given._replace(control=None))
 
 
 def _law_request(
@@ -85,7 +101,6 @@ def _law_request(
     cloud = one_cloud(x, x_weights)
     if cloud.dim != law.dim:
         raise ValueError(f"`x` and `y` must share `dim`; got {cloud.dim} and a law in {law.dim} dimensions.")
-    law.base.check_moments(p)
     y = law_cloud(law, cloud.points)
     return make_request(name, AgainstLaw(law.base), cloud, y, p, given._replace(control=None)), cloud, y
 

@@ -59,6 +59,9 @@ def are_postponed(request: Request, x: HostArray, y: HostArray) -> bool:
     if request.score.breaks_ties:
         lines = (np.broadcast_to(np.zeros(1), (request.layout.n_directions, len(c))) for c in (x, y))
         return any(tied_order.is_postponed(px, px[0]) for px in lines)
+    if isinstance(request.score, AgainstLaw):
+        line = Line(request.score.law, x[:1, :1], lambda: x)
+        return law_slopes.is_postponed(x.T[:1], line, ReadyCloud(x[:1]), request.p, 1.0, NO_GRADIENTS)
     clouds = x, y, DenseDirections(x[:1]), _EVERY_ROW, request.p
     if sliced_scores.chosen(*clouds) is not project_and_score:
         return False

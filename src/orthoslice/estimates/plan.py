@@ -130,7 +130,7 @@ def _made(
         _value=value,
         _scores=scores,
         _raw=scores,
-        _subject=subject_of(plan.request, Cloud(x), Cloud(y)),
+        _subject=subject_of(plan.request, Cloud(x), plan.request.score.second(y, None)),
     )
     return made
 
@@ -191,7 +191,8 @@ def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
         return None
     if (host_step_refusal if on_host else device_step_refusal)(request, x, y) is not None:
         return None
-    number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), Cloud(y))
+    second = request.score.second(y, None)
+    number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), second)
     scores = number.repeat(request.layout.n_directions)
     like = make_estimate(request, number[0], {"scores": scores}, subject, None, 1.0)
     step = make_host_step(request, x, y) if on_host else DeviceStep(request)

@@ -18,6 +18,7 @@ from orthoslice.check.options import (
 )
 from orthoslice.clouds.cloud import Cloud, shared_batch
 from orthoslice.clouds.conditioning import is_scaled_on_device
+from orthoslice.costs.laws import AgainstLaw
 from orthoslice.costs.scores import Score
 from orthoslice.directions import IID, OWN, Auto, Given, Orthogonal, Sampler, Stratified
 from orthoslice.directions.auto import Method
@@ -96,6 +97,8 @@ class Request:
 
 def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: Options) -> Request:
     """Check the options for these clouds, and settle how many directions there are."""
+    if isinstance(score, AgainstLaw):
+        score.law.check_moments(p)
     sampler = check_directions(given.directions, x)
     count = check_n_directions(given.n_directions, sampler)
     control = check_control(given.control)
