@@ -186,7 +186,7 @@ class TestWithinClasses:
 def test_refusals():
     with pytest.raises(ValueError, match=r"`x0` must be a torch tensor of points .*; got shape \(3,\)"):
         PlanSampler().sample_plan(torch.ones(3), torch.ones(3))
-    with pytest.raises(ValueError, match=r"`x1` must be a torch tensor of points \(n, \.\.\.\); got list"):
+    with pytest.raises(ValueError, match=r"`x1` must be a torch tensor of points \(n, \.\.\.\), .*; got list"):
         PlanSampler().sample_plan(torch.ones(3, 1), [[1.0]])
 
 
@@ -216,7 +216,7 @@ def test_what_is_refused():
         sampler.sample_plan_with_labels(x, x + 1, torch.zeros(5), torch.zeros(8))
     with pytest.raises(ValueError, match="`y1` must be a tensor with a label for every point"):
         sampler.sample_plan_with_labels(x, x + 1, torch.zeros(8), np.zeros(8))
-    with pytest.raises(ValueError, match="`x0` must be a torch tensor of one point or more"):
+    with pytest.raises(ValueError, match=r"`x0` must be a torch tensor of points .*one or more"):
         sampler.sample_plan(x[:0], x)
     for bad in (x, np.zeros((8, 3, 2))):
         with pytest.raises(ValueError, match="`X` must be a torch tensor of populations"):

@@ -166,7 +166,9 @@ def _flat(x0: torch.Tensor, x1: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     """The batches as clouds; images and sequences are points of all their numbers."""
     for name, x in (("x0", x0), ("x1", x1)):
         if not isinstance(x, torch.Tensor) or x.ndim < 2 or not len(x):
-            raise ValueError(f"`{name}` must be a torch tensor of one point or more (n, ...); got {_told(x)}.")
+            raise ValueError(
+                f"`{name}` must be a torch tensor of points (n, ...), one or more; got {_told(x)}."
+            )
     return x0.detach().flatten(1), x1.detach().flatten(1)
 
 
