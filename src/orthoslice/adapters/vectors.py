@@ -97,7 +97,7 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         clouds = _listed(X)
         if self._columns is not None:
             clouds = [match_columns(self._columns, cloud)[1] for cloud in clouds]
-        *_, dim = 0, *np.shape(clouds[0])
+        dim = (0, *tuple(np.shape(clouds[0])))[-1]
         if dim != self.n_features_in_:
             raise ValueError(f"Clouds must have dim = {self.n_features_in_}, as those of `fit`; got {dim}.")
         return embed(clouds, **self.get_params()).vectors
