@@ -36,8 +36,7 @@ _UNITS = {
 _STAGES = {
     "sliced": "Measuring how far apart they are",
     "test": "Shuffling rows between them",
-    "bounds": "Looking for certain bounds",
-    "exact": "Matching all rows",
+    "bounds": "Matching all rows",
     "shuffled_moves": "Matching shuffled rows",
     "projected": "Measuring in full space",
     "explanation": "Looking for what differs",

@@ -56,7 +56,7 @@ _PATIENCE = 1 << 24
 # Pieces beyond one a point, to begin with; masses that split need more.
 _SPARE_PIECES = 256
 # Tables of all costs leave this part of the memory to everything else.
-_TABLE_SHARE = 0.75
+_TABLE_SHARE = 0.8
 # Rows and columns take turns to bid. A turn looks at an eighth of all pairs, up to _PATIENCE of them.
 _TURNS = 8
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
-from orthoslice.applications.bounds import Bounds, wasserstein_bounds
+from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
 from orthoslice.applications.compare.comparison import DEFAULT_LEVEL, Comparison
-from orthoslice.applications.compare.moves import exact_move, shuffled_moves, takes_seconds
+from orthoslice.applications.compare.moves import move, shuffled_moves
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation
@@ -25,9 +25,6 @@ from orthoslice.check.options import check_memory, check_p
 from orthoslice.clouds.cloud import Cloud, numpy_clouds
 from orthoslice.directions.base import check_count
 from orthoslice.estimates.result import Estimate
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_ROWS = 5_000
 
@@ -126,8 +123,7 @@ class PreparedComparison:
         return projected_wasserstein(x, y, self.power, rtol=self.rtol, **weights, **self._drawn)
 
     def _bounds(self) -> Bounds:
-        x, y, weights = self._sampled
-        return wasserstein_bounds(x, y, self.power, **weights, **self._drawn)
+        return move(*self.sample, self.power, **self._drawn)
 
     def _test(self) -> TwoSampleResult | None:
         x, y, weights = self._sampled
@@ -135,18 +131,11 @@ class PreparedComparison:
             return None
         return _run_test(x, y, self.p, n_permutations=self.n_permutations, **self._drawn)
 
-    def _exact(self) -> float | None:
-        return exact_move(*self.sample, self.power) if self._is_exact else None
-
-    @functools.cached_property
-    def _is_exact(self) -> bool:
-        return takes_seconds(*self.sample, self.memory)
-
     def _shuffled_moves(self) -> HostArray | None:
         a, b = self.sample
         if a.weights is not None or b.weights is not None:
             return None
-        return shuffled_moves(a, b, self.power, self.seed, exact=self._is_exact, **self._common)
+        return shuffled_moves(a, b, self.power, self.seed, **self._common)
 
     def _explanation(self) -> Explanation:
         x, y, weights = self._sampled
@@ -162,7 +151,6 @@ _WORK: dict[str, Callable[[PreparedComparison], Any]] = {
     "sliced": PreparedComparison._sliced,
     "test": PreparedComparison._test,
     "bounds": PreparedComparison._bounds,
-    "exact": PreparedComparison._exact,
     "shuffled_moves": PreparedComparison._shuffled_moves,
     "projected": PreparedComparison._projected,
     "explanation": PreparedComparison._explanation,
