@@ -26,11 +26,13 @@ METHODS = ("combined", "columns", UNADJUSTED)
 class Config:
     """How many pairs of samples are drawn of each law, and how they are tested."""
 
-    n_simulations: int = 2000
+    n_simulations: int = 8000
+    """One percent is then four standard errors."""
     sizes: tuple[int, int] = (60, 45)
     n_permutations: int = 399
     """Of which 255 do where the p-value is large then. 5% of 400 is a whole number, so the level is exact."""
-    n_directions: int | None = None
+    n_directions: int | None = 8
+    """The level does not depend on them."""
     chunk: int = 50
     """Simulations between which what is done is kept."""
     is_kept: bool = True
@@ -78,6 +80,10 @@ TABLES: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 }
 
 
+# Those with several features, as `columns` of the test takes them.
+COLUMNS = {"mixed": [[0], [1], [2], [3], [4, 5, 6]]}
+
+
 class Chunk(NamedTuple):
     """Consecutive simulations of one table."""
 
@@ -97,6 +103,7 @@ def simulate(config: Config, chunk: Chunk) -> Row:
             x,
             y,
             method="auto",
+            columns=COLUMNS.get(chunk.table),
             n_permutations=config.n_permutations,
             n_directions=config.n_directions,
             rng=simulation,

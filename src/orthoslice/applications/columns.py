@@ -276,9 +276,8 @@ def adjust(pvalues: Sequence[float]) -> list[float]:
 
 
 def with_pvalues(changes: Sequence[ColumnChange], pvalues: Any) -> tuple[ColumnChange, ...]:
-    """The same columns with other adjusted p-values, one a feature: that of a column is the smallest."""
-    found = [replace(c, pvalue=float(min(pvalues[k] for k in c.features))) for c in changes]
-    return _in_order(found)
+    """The same columns with other adjusted p-values."""
+    return _in_order([replace(c, pvalue=float(p)) for c, p in zip(changes, pvalues, strict=True)])
 
 
 def in_own_units(

@@ -129,7 +129,9 @@ class PreparedComparison:
         x, y, weights = self._sampled
         if any(w is not None for w in weights.values()):
             return None
-        return _run_test(x, y, self.p, n_permutations=self.n_permutations, **self._drawn)
+        features = [change.features for change in self.columns] or None
+        options = self._drawn | {"columns": features, "n_permutations": self.n_permutations}
+        return _run_test(x, y, self.p, **options)
 
     def _shuffled_moves(self) -> HostArray | None:
         a, b = self.sample

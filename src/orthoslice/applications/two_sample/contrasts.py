@@ -34,7 +34,7 @@ class Contrasts(NamedTuple):
     """What every labelling gets besides distances; large is extreme."""
 
     shapes: HostArray
-    """Of every column, `(dim, labellings)`."""
+    """Of every feature, `(dim, labellings)`."""
     pairs: HostArray | None
     """The largest of all pairs of columns, `(labellings,)`; None for one column, or too many."""
     farthest: tuple[int, int] | None
@@ -72,9 +72,15 @@ def column_ranks(points: HostArray) -> HostArray:
 
 
 def contrast_waves(
-    points: HostArray, exchange: Exchange, key: Key, looks: Sequence[int]
+    points: HostArray,
+    exchange: Exchange,
+    key: Key,
+    looks: Sequence[int],
+    features: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[Contrasts]:
     """Contrasts of as many labellings as each of `looks` says, the observed one first.
+
+    Features of one column, where `features` says which they are, make no pair.
 
     The shape of a column is the sum of squares of the standardised differences of its mean scores: Neyman's
     smooth test. A pair is the size of the standardised difference of the mean products of ranks, as in
@@ -89,8 +95,14 @@ def contrast_waves(
     dim, n = ranks.shape
     shapes = _Contrast(functools.partial(_polynomials, ranks), _DEGREE * dim, n)
     first, second = np.triu_indices(dim, 1)
+    if features is not None:
+        owner = np.arange(dim)
+        for own in features:
+            owner[list(own)] = own[0]
+        is_apart = owner[first] != owner[second]
+        first, second = first[is_apart], second[is_apart]
     pairs = None
-    if has_pairs(n, dim):
+    if has_pairs(n, dim) and len(first):
         pairs = _Contrast(functools.partial(_products, ranks, first, second), len(first), n)
     found: list[Contrasts] = []
     farthest = None

@@ -81,7 +81,7 @@ def test_against_law(
             costs.append(cost)
             advance(1)
     distances = (factor * np.asarray(costs)) ** (1 / p)
-    verdict = judge_distance((Statistic("sliced", p),), distances[None, :], None, 0.0)
+    verdict = judge_distance((Statistic("sliced", p),), distances[None, :], None, None, 0.0)
     own = rescaled(distances, scale, 1)
     return TwoSampleResult(
         method="sliced",

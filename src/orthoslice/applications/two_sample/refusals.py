@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+import operator
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 
+from orthoslice.applications.two_sample.verdict import Features
 from orthoslice.check.options import check_host_directions
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import Sampler
@@ -26,6 +30,20 @@ def check_flags(**named: Any) -> None:
     for name, value in named.items():
         if not (value is None or isinstance(value, bool)):
             raise TypeError(f"`{name}` must be True, False or None; got {value!r}.")
+
+
+def check_columns(columns: object, dim: int) -> tuple[bool | None, Features | None]:
+    """Whether columns are tested, if that was said, and the features of each, if one has several."""
+    if columns is None or isinstance(columns, bool):
+        return columns, None
+    rule = "`columns` must be True, False, None or a list with the features of every column, each of them once"
+    try:
+        features = tuple(tuple(operator.index(k) for k in own) for own in cast("Iterable[Any]", columns))
+    except TypeError:
+        raise TypeError(f"{rule}; got {columns!r}.") from None
+    if sorted(itertools.chain.from_iterable(features)) != list(range(dim)) or not all(features):
+        raise ValueError(f"{rule}, as 0 to {dim - 1}; got {columns!r}.")
+    return True, None if features == tuple((k,) for k in range(dim)) else features
 
 
 def check_sampler(directions: object, dim: int) -> Sampler:

@@ -36,9 +36,10 @@ class TwoSampleResult:
     found_by
         The part with the smallest p-value.
     column_statistics
-        W_1 of every column, in its own units, `(dim,)`; None if columns were not tested.
+        W_1 of every column, in its own units, `(columns,)`, of several features their sum; None if columns
+        were not tested.
     column_pvalues
-        The p-value of every column, adjusted for their number, `(dim,)`: if you call all columns with 5% or
+        The p-value of every column, adjusted for their number, `(columns,)`: if you call all columns with 5% or
         less different, then with a probability of at least 95% no column is called so without being so. None if
         columns were not tested.
     pair

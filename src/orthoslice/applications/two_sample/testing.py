@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from orthoslice.applications.two_sample.pooled import (
     pool_samples,
 )
 from orthoslice.applications.two_sample.refusals import (
+    check_columns,
     check_flags,
     check_method,
     check_sampler,
@@ -34,7 +35,7 @@ from orthoslice.applications.two_sample.refusals import (
     refuse_weights,
 )
 from orthoslice.applications.two_sample.result import TwoSampleResult
-from orthoslice.applications.two_sample.verdict import Verdict, judge_all, judge_distance
+from orthoslice.applications.two_sample.verdict import Features, Verdict, judge_all, judge_distance
 from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
 from orthoslice.check.inputs import is_dask
 from orthoslice.check.names import answers_other_names
@@ -67,7 +68,7 @@ def two_sample_test(
     p: float = 1,
     *,
     method: Literal["sliced", "projected", "auto"] = "sliced",
-    columns: bool | None = None,
+    columns: bool | Sequence[Sequence[int]] | None = None,
     n_permutations: int = 999,
     stop_early: bool | None = None,
     directions: Any = "auto",
@@ -123,6 +124,9 @@ def two_sample_test(
         Whether columns get p-values of their own, adjusted for their number: by W_1, and with ``method="auto"``
         by the shape of their ranks too. They take as long as that many directions. None: with
         ``method="auto"``, and if there are no more columns than directions. False leaves pairs out as well.
+
+        Where several features make up a column, such as one for every value of a category (1 in its rows, else
+        0), a list says which: ``[[0], [1], [2, 3, 4]]``. That column then has one p-value.
     n_permutations
         How many, at most. The smallest p-value there can be is ``1 / (n_permutations + 1)``.
     stop_early
@@ -184,7 +188,9 @@ def two_sample_test(
     polynomials of its ranks, each in units of its standard deviation (Neyman's smooth test); a column is as
     extreme as its W_1 or its shape is, whichever is more so. ``parts["pairs"]`` is that of the pair of columns
     whose products of ranks, as in Spearman's correlation, have the means that are farthest apart. Shapes are
-    left out above ten million coordinates, and pairs where their number times (n + m) exceeds 40 million.
+    left out above ten million coordinates, and pairs where their number times (n + m) exceeds 40 million. A
+    column of several features is as extreme as the most extreme of them or the sum of their shapes is, and they
+    make no pair: for the values of a category that sum is nearly the chi-square statistic of its shares.
 
     **Stopping early.** A test ends before `n_permutations` only if enough permutations reach each statistic to
     put all p-values above 10% beyond doubt: if 10% of all permutations reached one, as many among those tried
@@ -230,7 +236,7 @@ def two_sample_test(
     """
     p = check_p(p)
     check_method(method, p)
-    check_flags(columns=columns, stop_early=stop_early)
+    check_flags(stop_early=stop_early)
     count = check_count("n_permutations", n_permutations)
     if isinstance(y, Law):
         refuse_for_laws(method=method != "sliced", columns=columns, stop_early=stop_early, groups=groups)
@@ -241,6 +247,7 @@ def two_sample_test(
     is_lazy = is_dask(x) or is_dask(y)
     cloud_x, cloud_y = lazy_samples(x, y) if is_lazy else numpy_clouds("two_sample_test", x, y)
     sizes, dim = (cloud_x.n, cloud_y.n), cloud_x.dim
+    with_columns, features = check_columns(columns, dim)
     exchange = check_groups(groups, *sizes)
     sampler = check_sampler(directions, dim)
     n_rows = check_n_directions(n_directions, sampler)
@@ -263,11 +270,12 @@ def two_sample_test(
         workers=check_workers(workers),
         home=home,
     )
-    with_columns = is_auto or dim <= layout.n_directions if columns is None else columns
+    if with_columns is None:
+        with_columns = is_auto or dim <= layout.n_directions
     tests = [test, _columns_test(test)] if with_columns else [test]
     stops = looks(count + 1, early=is_auto if stop_early is None else stop_early)
-    contrasts = _contrasts(x, y, pool, test, stops) if is_auto and with_columns else None
-    verdict = _decide(tests, stops, pool, progress, contrasts, is_auto=is_auto)
+    contrasts = _contrasts(x, y, pool, test, stops, features) if is_auto and with_columns else None
+    verdict = _decide(tests, stops, pool, progress, features, contrasts, is_auto=is_auto)
     return _result_of(verdict, test, method, p, pool.scale, seed, sizes)
 
 
@@ -291,13 +299,13 @@ def _columns_test(test: PermutationTest) -> PermutationTest:
 
 
 def _contrasts(
-    x: Any, y: Any, pool: Pooled, test: PermutationTest, stops: tuple[int, ...]
+    x: Any, y: Any, pool: Pooled, test: PermutationTest, stops: tuple[int, ...], features: Features | None
 ) -> Iterator[Contrasts] | None:
     """The shapes of columns and pairs of them at every stop; None above a number of coordinates."""
     if not has_shapes(pool.cloud.n, pool.cloud.dim):
         return None
     points = points_of(pool.cloud) if pool.lazy is None else gathered(x, y)
-    return contrast_waves(points, test.exchange, test.key, stops)
+    return contrast_waves(points, test.exchange, test.key, stops, features)
 
 
 def _decide(
@@ -305,6 +313,7 @@ def _decide(
     stops: tuple[int, ...],
     pool: Pooled,
     progress: bool,
+    features: Features | None,
     contrasts: Iterator[Contrasts] | None,
     *,
     is_auto: bool,
@@ -315,7 +324,7 @@ def _decide(
     slack = 8 * (pool.cloud.dim + 8) * 2.0**-53 * farthest
     for values in waves:
         distances, *of_columns = (distances_of(test, own) for test, own in zip(tests, values, strict=True))
-        found = tests[0].statistics, distances, of_columns[0] if of_columns else None, slack
+        found = tests[0].statistics, distances, of_columns[0] if of_columns else None, features, slack
         if is_auto:
             verdict = judge_all(*found, None if contrasts is None else next(contrasts))
         else:
