@@ -10,8 +10,9 @@ import pytest
 from helpers import assert_rounded
 
 import orthoslice as osl
+from orthoslice.backend.arrays.hadamard import hadamard_project
 from orthoslice.couplings.orders import tied_order
-from orthoslice.estimates.host_step import ProjectedStep
+from orthoslice.estimates.host_step import ProjectedStep, SlicedStep
 
 pytest.importorskip("numba")
 
@@ -166,3 +167,22 @@ def test_far_clouds_take_the_general_way(steps: list[bool], rng: np.random.Gener
     far = osl.projected_wasserstein(x + 2**20, y + 2**20, rng=0).value
     assert not steps
     np.testing.assert_allclose(far, near, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("dim", "is_whole"), [(16, True), (12, False)])
+def test_rows_of_hadamard_blocks(
+    dim: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """A matrix of them gives a few points the same as transforms; those of a padded space are not such rows."""
+    made, score = [], SlicedStep.scores
+    monkeypatch.setattr(SlicedStep, "scores", lambda *given: made.append(len(given[3])) or score(*given))
+    x, y = rng.normal(size=(2, 40, dim))
+    for count in (5, 16, 40):
+        options: dict[str, Any] = {"directions": "hadamard", "n_directions": count, "rng": 0}
+        found = osl.sliced_wasserstein(x, y, **options)
+        assert made == [count] * is_whole
+        made.clear()
+        with hadamard_project.using("reference"):
+            expected = osl.sliced_wasserstein(x, y, **options)
+        assert not made
+        assert_rounded(found._scores, expected._scores, np.float64, 200)

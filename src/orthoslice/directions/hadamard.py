@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from orthoslice.backend.array_types import Rows
-from orthoslice.backend.arrays import Array, DType, Key, namespace, normals, signs
+from orthoslice.backend.arrays import Array, DType, Key, device, namespace, normals, signs
 from orthoslice.backend.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.directions.base import BlockSampler, Directions, check_count
 
@@ -93,6 +93,13 @@ class HadamardDirections(Directions):
         self.rows = rows
         self.dim = dim
         self.ambient_dim = signs.shape[-1]
+
+    @property
+    def theta(self) -> Array:
+        """All rows as a matrix, for points so few that a product with it costs less than transforms of them."""
+        xp = namespace(self.signs)
+        axes = xp.eye(self.dim, dtype=self.signs.dtype, device=device(self.signs))
+        return self.project(axes, slice(0, self.signs.shape[0] * self.rows))
 
     def project(self, points: Array, rows: Rows) -> Array:
         xp = namespace(points)

@@ -24,7 +24,16 @@ from orthoslice.costs.scores import Exact, Score, Sliced
 from orthoslice.costs.space import price_in_space
 from orthoslice.couplings.coupling import rank_pairs
 from orthoslice.couplings.orders import tied_order
-from orthoslice.directions import IID, Equispaced, Given, Optimized, Orthogonal, Sampler, Sobol
+from orthoslice.directions import (
+    IID,
+    Equispaced,
+    Given,
+    HadamardRademacher,
+    Optimized,
+    Orthogonal,
+    Sampler,
+    Sobol,
+)
 from orthoslice.directions.base import DenseDirections
 from orthoslice.estimates.passes import WORTH_SHARING
 from orthoslice.estimates.request import Request
@@ -32,6 +41,9 @@ from orthoslice.estimates.underflow import power_may_underflow
 
 # Samplers whose directions are unit rows of a matrix, which can be drawn all at once.
 _DRAWN_AS_ROWS = {IID, Equispaced, Given, Optimized, Orthogonal, Sobol}
+
+# So are those of Hadamard blocks up to this dimension, which transforms of a few points take longer for.
+_MOST_AS_ROWS = 256
 
 _EVERY_ROW = slice(None)
 
@@ -79,6 +91,9 @@ def _row_bytes(request: Request, x: HostArray, y: HostArray) -> int:
 
 
 def _are_plain_rows(sampler: Sampler, rows: int, dim: int) -> bool:
+    if type(sampler) is HadamardRademacher:
+        # Rows of a padded space are shorter than 1.
+        return sampler.ambient_dim(dim) == dim <= _MOST_AS_ROWS
     return type(sampler) in _DRAWN_AS_ROWS and sampler.weights(rows, dim) is None
 
 
