@@ -65,9 +65,10 @@ def test_broken_links_are_seen(tmp_path):
 
 
 def files_that_are_gone(page: Path) -> list[str]:
-    """Python files and folders that the page names and the repository lacks; words in capitals stand for a name."""
+    """Python files and folders that the page names and the repository lacks; capitals stand for any name."""
     named = re.findall(r"[\w/]+\.py\b", text_of(page)) + re.findall(r"`([a-z_]+(?:/[a-z_]+)*/)`", text_of(page))
-    there = {f"/{p.relative_to(ROOT).as_posix()}" for top in TOPS for p in (ROOT / top, *(ROOT / top).rglob("*"))}
+    found = [path for top in TOPS for path in (ROOT / top, *(ROOT / top).rglob("*"))]
+    there = {f"/{path.relative_to(ROOT).as_posix()}" for path in found}
     return [
         name
         for name in dict.fromkeys(named)

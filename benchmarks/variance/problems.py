@@ -19,7 +19,7 @@ DIMS = (2, 3, 5, 10, 16, 50, 64, 100, 784)
 SIZES = (2, 10, 100, 1000)
 SHOWN_DIMS = (2, 3, 5, 16, 64)
 DEFAULT_DIMS = (2, 3, 5, 9)
-DEFAULT_COUNT = 128
+N_DEFAULT = 128
 """Directions by default in up to 16 dimensions."""
 SHOWN_SETS = 20
 """Data sets of the problems that targets are about."""
@@ -122,10 +122,10 @@ def all_problems() -> list[Problem]:
         for d in SHOWN_DIMS
     ]
     default = [
-        Problem("default", "Gaussians M=1000", d, DEFAULT_COUNT, functools.partial(gaussians, 1000, d), SHOWN_SETS)
+        Problem("default", "Gaussians M=1000", d, N_DEFAULT, functools.partial(gaussians, 1000, d), SHOWN_SETS)
         for d in DEFAULT_DIMS
     ]
-    default.append(Problem("default", "two noisy tori", 3, DEFAULT_COUNT, tori, SHOWN_SETS))
+    default.append(Problem("default", "two noisy tori", 3, N_DEFAULT, tori, SHOWN_SETS))
     shown.insert(2, Problem("shown", "two noisy tori", 3, 48, tori, SHOWN_SETS))
     shown.insert(4, Problem("shown", "digits 0 and 1", 64, 256, functools.partial(digits, 0, 1)))
     others = [
