@@ -22,6 +22,7 @@ PAGES = sorted(
     if "gallery" not in p.parts
 )
 RUN = [p for p in PAGES if p.parent == ROOT / "docs" or (p.name == "README.md" and p.parent == ROOT)]
+TOPS = ("src", "tests", "docs", "examples", "experiments", "benchmarks")
 LINK = re.compile(r"(?<!`)\]\(([^()\s]+)\)")
 
 
@@ -61,6 +62,28 @@ def test_broken_links_are_seen(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# One title\n\n[a](page.md#one-title), [b](page.md#another), [c](gone.md)\n")
     assert broken_links(page) == ["page.md#another", "gone.md"]
+
+
+def files_that_are_gone(page: Path) -> list[str]:
+    """Python files and folders that the page names and the repository lacks; capitals stand for any name."""
+    named = re.findall(r"[\w/]+\.py\b", text_of(page)) + re.findall(r"`([a-z_]+(?:/[a-z_]+)*/)`", text_of(page))
+    found = [path for top in TOPS for path in (ROOT / top, *(ROOT / top).rglob("*"))]
+    there = {f"/{path.relative_to(ROOT).as_posix()}" for path in found}
+    return [
+        name
+        for name in dict.fromkeys(named)
+        if not re.search("[A-Z]{2}", name) and not any(p.endswith(f"/{name.rstrip('/')}") for p in there)
+    ]
+
+
+def test_the_architecture_names_files_that_are_there():
+    assert files_that_are_gone(ROOT / "docs" / "architecture.md") == []
+
+
+def test_files_that_are_gone_are_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`orthoslice/entry.py`, `estimates/entry.py`, `estimates/`, `cli/gone/`, `cli/NAME.py`\n")
+    assert files_that_are_gone(page) == ["orthoslice/entry.py", "cli/gone/"]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda p: p.name)

@@ -7,6 +7,7 @@ gradients, `analysis` makes errors and ratios of the rows, and `page` tables and
 
 GROUPS = {
     "shown": "The problems of the targets: 20 data sets each for some methods, the first for all",
+    "default": "As many directions as by default, 20 data sets, few methods",
     "gaussians": "The paper's Gaussians with equal means, in 2 to 784 dimensions, 2 to 1,000 points a cloud",
     "digits": "Handwritten digits that come with the package, class against class",
     "shapes": "Point clouds in space, as scans give them",

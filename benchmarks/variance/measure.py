@@ -19,6 +19,9 @@ Row: TypeAlias = dict[str, Any]
 SCORES = ("SW", "PW")
 POWERS = (1, 2)
 
+# Groups of which few methods run on all data sets.
+_FEW = ("shown", "default")
+
 EXACT = "exact"
 """The name of rows that hold the truth."""
 
@@ -54,14 +57,14 @@ def measure(
 ) -> None:
     """Run what is not known yet, and hand over every row as soon as there is one.
 
-    What the targets ask for comes first: few methods on all data sets of the shown problems. Then all methods
-    on the first data set of every problem.
+    What the targets ask for comes first: few methods on all data sets of the shown problems, and of those with
+    as many directions as by default. Then all methods on the first data set of every other problem.
     """
     problems = list(problems)
     done = {key_of(row) for row in known}
     for brief in (True, False):
         for problem in problems:
-            if brief and problem.group != "shown":
+            if problem.group not in _FEW if brief else problem.group == "default":
                 continue
             try:
                 for number in range(problem.n_sets if brief else 1):

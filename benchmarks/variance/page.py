@@ -209,7 +209,8 @@ def _least(methods: Mapping[str, Median], names: Sequence[str]) -> tuple[str, Me
 
 def _auto_text(found: Mapping[Cell, Mapping[str, Median]]) -> list[str]:
     """How `auto` compares with the best sampler and with the peers, over all cells of values, on equal data."""
-    cells = {cell: m for cell, m in found.items() if cell[0] != "gradients" and CHOSEN in m}
+    # No peer runs in the group `default`.
+    cells = {cell: m for cell, m in found.items() if cell[0] not in ("gradients", "default") and CHOSEN in m}
     if not cells:
         return ["Not run yet."]
     samplers = [name for name in OURS if "4 rotations" not in name and name != "auto"]

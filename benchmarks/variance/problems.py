@@ -18,6 +18,9 @@ Clouds: TypeAlias = tuple[Array, Array]
 DIMS = (2, 3, 5, 10, 16, 50, 64, 100, 784)
 SIZES = (2, 10, 100, 1000)
 SHOWN_DIMS = (2, 3, 5, 16, 64)
+DEFAULT_DIMS = (2, 3, 5, 9)
+N_DEFAULT = 128
+"""Directions by default in up to 16 dimensions."""
 SHOWN_SETS = 20
 """Data sets of the problems that targets are about."""
 
@@ -118,6 +121,11 @@ def all_problems() -> list[Problem]:
         Problem("shown", "Gaussians M=1000", d, 4 * d, functools.partial(gaussians, 1000, d), SHOWN_SETS)
         for d in SHOWN_DIMS
     ]
+    default = [
+        Problem("default", "Gaussians M=1000", d, N_DEFAULT, functools.partial(gaussians, 1000, d), SHOWN_SETS)
+        for d in DEFAULT_DIMS
+    ]
+    default.append(Problem("default", "two noisy tori", 3, N_DEFAULT, tori, SHOWN_SETS))
     shown.insert(2, Problem("shown", "two noisy tori", 3, 48, tori, SHOWN_SETS))
     shown.insert(4, Problem("shown", "digits 0 and 1", 64, 256, functools.partial(digits, 0, 1)))
     others = [
@@ -136,13 +144,14 @@ def all_problems() -> list[Problem]:
     ]
     # What takes longest comes last.
     paper.sort(key=lambda problem: problem.dim)
-    return [*shown, *others, *paper, Problem("mnist", "MNIST 3 and 8", 784, 784, mnist)]
+    return [*shown, *default, *others, *paper, Problem("mnist", "MNIST 3 and 8", 784, 784, mnist)]
 
 
 def smoke_problems() -> list[Problem]:
     """One of each kind that needs no other packages, in seconds."""
     return [
         Problem("shown", "Gaussians M=10", 2, 8, functools.partial(gaussians, 10, 2), 2),
+        Problem("default", "Gaussians M=10", 2, 32, functools.partial(gaussians, 10, 2), 2),
         Problem("shapes", "two noisy tori", 3, 12, functools.partial(tori, n=20)),
         Problem("gaussians", "Gaussians M=10", 4, 16, functools.partial(gaussians, 10, 4)),
     ]
