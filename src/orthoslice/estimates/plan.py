@@ -32,7 +32,7 @@ from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, Run
 from orthoslice.estimates.device_step import DeviceStep, device_step_refusal
-from orthoslice.estimates.driver import make_estimate, subject_of
+from orthoslice.estimates.driver import key_for, make_estimate, subject_of
 from orthoslice.estimates.host_step import are_postponed, host_step_refusal, make_host_step
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.estimates.result import Estimate, register_estimates
@@ -92,6 +92,7 @@ def _on_host(plan: Plan, x: HostArray, y: HostArray, theta: HostArray | None, rn
         theta, seed = _draw(sampler, plan.request.layout, x.shape[1], plan.step.directions_dtype, rng)
     else:
         sampler = Given(theta=theta)
+        seed = key_for(plan.request, rng, _ON_HOST)[1]
     scores = plan.step.scores(x, y, theta)
     value = x.dtype.type(np.add.reduce(scores) / scores.size)
     return _made(plan, value, scores, x, y, sampler, seed)
@@ -112,6 +113,7 @@ def _on_device(plan: Plan, x: Tensor, y: Tensor, theta: Tensor | None, rng: RNG)
         sampler = check_directions(theta, Cloud(x))
         assert isinstance(sampler, Given)
         theta = sampler.theta
+        seed = key_for(request, rng, x)[1]
     value, (scores,) = differentiable(
         plan.step.compute, request, (x, y, None, None), theta, (2, 2, 1, 1), compilable=False
     )

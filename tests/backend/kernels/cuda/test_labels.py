@@ -7,7 +7,7 @@ import pytest
 
 import orthoslice as osl
 from orthoslice.applications.two_sample import labels, permutations, pricing
-from orthoslice.applications.two_sample import testing as inference
+from orthoslice.applications.two_sample import pooled, testing
 from orthoslice.backend.arrays import LABELS, Key
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
@@ -121,8 +121,8 @@ def on_gpu(cuda_device, monkeypatch):
         monkeypatch.setattr(
             permutations, "cuda_refusal", lambda a, **_: None if torch.is_tensor(a) else "it takes tensors"
         )
-        monkeypatch.setattr(inference, "_gpu_home", lambda x: x if torch.is_tensor(x) else None)
-        monkeypatch.setattr(inference, "free_bytes", lambda _: 1 << 30)
+        monkeypatch.setattr(testing, "gpu_home", lambda x: x if torch.is_tensor(x) else None)
+        monkeypatch.setattr(pooled, "free_bytes", lambda _: 1 << 30)
     return lambda *clouds: [torch.tensor(cloud, device=cuda_device) for cloud in clouds]
 
 
