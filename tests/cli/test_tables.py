@@ -118,6 +118,25 @@ def test_tables_of_one_row(run, tmp_path):
     assert "(the same in 20 shuffles)" in words
 
 
+@pytest.mark.parametrize(
+    ("rows", "level", "code", "told"),
+    [
+        (3, 0.2, 1, "Probably. "),
+        (3, 0.05, 0, "It cannot be told. "),
+        (40, 0.05, 1, "Yes. "),
+        (40, 0.001, 0, "It cannot be told. "),
+    ],
+)
+def test_words_follow_the_level_as_the_exit_code_does(run, tmp_path, rows, level, code, told):
+    files = [write(tmp_path / f"{name}.csv", {"u": k + np.arange(rows) / 99}) for k, name in enumerate("ab")]
+    result = run("test", *files, "--columns", "u", "--level", level, "--words", *QUICK)
+    words = " ".join(result.stdout.split())
+    assert result.exit_code == code
+    assert f"Are they different? {told}" in words
+    assert (f"p counts as a difference up to {level}" in words) == (level != 0.05)
+    assert ("p cannot be smaller with 99 shuffles" in words) == (level == 0.001)
+
+
 def test_many_rows_are_not_called_few(run, tmp_path):
     """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
     draw = np.random.default_rng(2)

@@ -11,8 +11,9 @@ import numpy as np
 
 from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
-from orthoslice.applications.compare.comparison import DEFAULT_LEVEL, Comparison
+from orthoslice.applications.compare.comparison import Comparison
 from orthoslice.applications.compare.moves import move, shuffled_moves
+from orthoslice.applications.compare.words import DEFAULT_LEVEL
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation

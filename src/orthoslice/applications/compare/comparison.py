@@ -13,7 +13,7 @@ import numpy as np
 from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.columns import ColumnChange
 from orthoslice.applications.compare.pairs import PairChange, pair_of
-from orthoslice.applications.compare.words import SCALED, told, told_html
+from orthoslice.applications.compare.words import DEFAULT_LEVEL, SCALED, told, told_html
 from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.two_sample.testing import TwoSampleResult
 from orthoslice.backend.arrays import HostArray
@@ -22,8 +22,6 @@ from orthoslice.estimates.result import Estimate
 
 if TYPE_CHECKING:
     from os import PathLike
-
-DEFAULT_LEVEL = 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from orthoslice.applications.explain.explanation import Feature
     from orthoslice.applications.two_sample.testing import TwoSampleResult
 
-# p-values up to which the answer is "yes" and "probably"; above the last one nothing speaks for a difference.
-_SURE, _LIKELY, _OPEN = 0.01, 0.05, 0.2
+DEFAULT_LEVEL = 0.05
+"""The p-value up to which words call something a difference, where no other was asked for."""
+
+# Of p-values up to the level, those up to _SURE are a plain "yes"; above _OPEN nothing speaks for a difference.
+_SURE, _OPEN = 0.01, 0.2
 
 # With this many rows in both samples, a difference that is not chance may still be too small to matter.
 _MANY_ROWS = 2000
@@ -111,14 +114,10 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     assert p is not None
     # Labels that are exchanged as a whole give samples of one size the same distance.
     least = (2 if len(found.sample_x) == len(found.sample_y) else 1) / test.n_labellings
-    if least > _LIKELY:
-        answer = "It cannot be told."
-    elif p <= _SURE:
-        answer = "Yes."
-    elif p <= _LIKELY:
-        answer = "Probably."
+    if p <= found.level:
+        answer = "Yes." if p <= _SURE else "Probably."
     else:
-        answer = "It cannot be told." if p <= _OPEN else "No difference was found."
+        answer = "It cannot be told." if p <= _OPEN or least > found.level else "No difference was found."
     reached = round(test.pvalue * (many + 1)) - 1
     few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
     rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
@@ -132,16 +131,20 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
             f"Column by column, all {len(found.x):,} and {len(found.y):,} rows were compared: the smallest p, "
             f"adjusted for the number of columns, is {min(tested):.2g}. Of the two looks together, p = {p:.2g}."
         )
-    if p <= _LIKELY and min(len(found.x), len(found.y)) >= _MANY_ROWS:
+    if (p <= found.level) != (p <= DEFAULT_LEVEL):
+        lines.append(f"By the level that was asked for, p counts as a difference up to {found.level:g}.")
+    if p <= found.level and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
-    if least > _LIKELY:
+    if least > min(found.level, DEFAULT_LEVEL):
         lines.append(f"So few rows give no p-value below {least:.2g}, whatever they hold.")
-    elif p > _LIKELY and found.is_sampled:
+    elif p > found.level and not reached:
+        lines.append(f"p cannot be smaller with {many:,} shuffles: more of them can tell.")
+    elif p > found.level and found.is_sampled:
         lines.append(
             f"That does not prove them equal: how columns go together was looked at in "
             f"{_rows_looked_at(found)} only."
         )
-    elif p > _LIKELY:
+    elif p > found.level:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
     return Section(ABOUT_CHANCE, answer, tuple(lines))
 
@@ -303,7 +306,7 @@ def _features(found: Comparison) -> Section:
     most = [f for f in most if f.share >= _LEAST_SHARE] or most
     if not most:
         return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
-    by_chance = found.test is not None and found.test.pvalue > _LIKELY
+    by_chance = found.pvalue is not None and found.pvalue > found.level
     answer = "These differ most, though it may be by chance:" if by_chance else "These differ most:"
     width = max(len(shown(f.name)) for f in most)
     lines = [f"{shown(f.name):{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in most]
