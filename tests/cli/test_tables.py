@@ -137,6 +137,24 @@ def test_words_follow_the_level_as_the_exit_code_does(run, tmp_path, rows, level
     assert ("p cannot be smaller with 99 shuffles" in words) == (level == 0.001)
 
 
+def test_copies_are_equal_however_many_rows_are_looked_at(run, tmp_path):
+    draw = np.random.default_rng(2)
+    a = {"u": draw.normal(size=300), "k": draw.choice(["x", "y", "z"], size=300)}
+    write(tmp_path / "a.csv", a)
+    write(tmp_path / "b.csv", {name: values[::-1] for name, values in a.items()})
+    files = tmp_path / "a.csv", tmp_path / "b.csv"
+    record = run("compare", *files, "--max-rows", 100, *QUICK).record
+    check(record)
+    assert record["equal"]
+    assert not record["verdict"]["different"]
+    assert record["bounds"]["upper"] == 0
+    words = " ".join(run("compare", *files, "--max-rows", 100, "--words", *QUICK).stdout.split())
+    assert "Are they different? No: they are equal." in words
+    assert not run("compare", files[0], write(tmp_path / "c.csv", a | {"u": a["u"] + 1}), *QUICK).record[
+        "equal"
+    ]
+
+
 def test_many_rows_are_not_called_few(run, tmp_path):
     """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
     draw = np.random.default_rng(2)

@@ -224,7 +224,7 @@ def tally_rows(
     numbers = [column for column in columns if not column.is_category]
     none = np.zeros(n_features)
     total = Tally(0, none, none, none, tuple(np.zeros(len(edge) + 1) for edge in edges), tuple(edges))
-    for rows, mass in _pieces(points, weights):
+    for rows, mass in row_pieces(points, weights):
         # 1 or the weight of a row, and 0 where there is no value.
         there = np.ones(rows.shape) if mass is None else np.repeat(mass[:, None], n_features, axis=1)
         below = []
@@ -522,7 +522,10 @@ def _has_value(rows: HostArray, column: TableColumn) -> Any:
     return np.ones(len(rows), dtype=bool) if column.missing is None else rows[:, column.missing] == 0
 
 
-def _pieces(points: HostArray, weights: HostArray | None) -> Iterator[tuple[HostArray, HostArray | None]]:
+def row_pieces(
+    points: HostArray, weights: HostArray | None = None
+) -> Iterator[tuple[HostArray, HostArray | None]]:
+    """All rows in float64 and their weights, a few at a time: memory maps may be larger than memory."""
     step = max(1, _PIECE_ITEMS // max(1, points.shape[1]))
     for first in range(0, len(points), step):
         rows = np.asarray(points[first : first + step], dtype=np.float64)

@@ -70,6 +70,8 @@ def _pair(values: Sequence[float]) -> list[float | None]:
 def of_comparison(found: Comparison) -> dict[str, Any]:
     """The parts of a comparison that were worked out."""
     parts: dict[str, Any] = {"rows_looked_at": [len(found.sample_x), len(found.sample_y)]}
+    if found.x_weights is None and found.y_weights is None:
+        parts["equal"] = found.is_equal
     if found.pvalue is not None:
         parts["verdict"] = of_verdict(found.pvalue, found.level)
     if found.test is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
-from orthoslice.applications.compare.comparison import Comparison
+from orthoslice.applications.compare.comparison import Comparison, have_same_rows
 from orthoslice.applications.compare.moves import move, shuffled_moves
 from orthoslice.applications.compare.words import DEFAULT_LEVEL
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
@@ -280,12 +280,16 @@ def prepare_comparison(
     room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
     most = max(2, min(check_count("max_rows", max_rows), room))
     draw = np.random.default_rng(seed)
+    some_x = some_rows(cloud_x, most, draw)
+    # Two samples of the same rows would differ.
+    is_sampled = most < cloud_x.n and cloud_x.weights is None and cloud_y.weights is None
+    is_equal = is_sampled and have_same_rows(cloud_x.points, cloud_y.points)
     return PreparedComparison(
         names=(str(names[0]), str(names[1])),
         features=labels,
         x=cloud_x,
         y=cloud_y,
-        sample=(some_rows(cloud_x, most, draw), some_rows(cloud_y, most, draw)),
+        sample=(some_x, some_x if is_equal else some_rows(cloud_y, most, draw)),
         p=p,
         seed=seed,
         max_rows=max_rows,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orthoslice.applications.bounds import Bounds
-from orthoslice.applications.columns import ColumnChange
+from orthoslice.applications.columns import ColumnChange, row_pieces
 from orthoslice.applications.compare.pairs import PairChange, pair_of
 from orthoslice.applications.compare.words import DEFAULT_LEVEL, SCALED, told, told_html
 from orthoslice.applications.explain.explanation import Explanation
@@ -22,6 +22,13 @@ from orthoslice.estimates.result import Estimate
 
 if TYPE_CHECKING:
     from os import PathLike
+
+# Where the hashes of rows begin, and the steps of SplitMix64, which mix every bit into all others.
+_SALTS = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+_MIXING = tuple(
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,14 +121,8 @@ class Comparison:
 
     @functools.cached_property
     def is_equal(self) -> bool:
-        """Whether both clouds are known to hold the same rows, in any order."""
-        x, y = self.sample_x, self.sample_y
-        if self.is_sampled or x.shape != y.shape or self.x_weights is not None or self.y_weights is not None:
-            return False
-        # One column is sorted in a moment, and mostly enough to tell.
-        if not np.array_equal(np.sort(x[:, 0]), np.sort(y[:, 0])):
-            return False
-        return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
+        """Whether both clouds hold the same rows, in any order, by all of them; False with weights."""
+        return self.x_weights is None and self.y_weights is None and have_same_rows(self.x, self.y)
 
     @functools.cached_property
     def repeated(self) -> tuple[float, float]:
@@ -215,6 +216,32 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return told_html(self)
+
+
+def have_same_rows(x: HostArray, y: HostArray) -> bool:
+    """Whether two arrays hold the same rows in any order; memory maps may be larger than memory.
+
+    Every row counts by 128 bits of a hash, whose sums other rows share with a probability of about 2**-128.
+    """
+    return x.shape == y.shape and _sums_of_hashes(x) == _sums_of_hashes(y)
+
+
+def _sums_of_hashes(points: HostArray) -> list[int]:
+    """The sums, modulo 2**64, of two hashes of every row."""
+    sums = [0] * len(_SALTS)
+    for rows, _ in row_pieces(points):
+        # 0 and -0 are equal, and differ in a bit.
+        bits = (rows + 0.0).view(np.uint64)
+        for k, salt in enumerate(_SALTS):
+            mixed = np.full(len(rows), salt, dtype=np.uint64)
+            for column in bits.T:
+                mixed ^= column
+                for shift, factor in _MIXING:
+                    mixed ^= mixed >> shift
+                    mixed *= factor
+                mixed ^= mixed >> np.uint64(31)
+            sums[k] = (sums[k] + int(mixed.sum(dtype=np.uint64))) % 2**64
+    return sums
 
 
 def _share_of_copies(counts: Counter[int], n: int) -> float:

@@ -328,7 +328,7 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     if found.explanation is not None:
         told = found.explanation.notes
         notes += [note.replace(SCALED, scale_hint) for note in told if scale_hint or SCALED not in note]
-    if found.is_sampled:
+    if found.is_sampled and not found.is_equal:
         whole = ["the sliced distance"] * (found.sliced is not None) + ["columns"] * bool(found.columns)
         alone = f"All rows count in {' and in '.join(whole)}. The rest is" if whole else "All is"
         certain = ", and so are the certain bounds" if found.bounds is not None else ""
