@@ -155,6 +155,41 @@ def test_copies_are_equal_however_many_rows_are_looked_at(run, tmp_path):
     ]
 
 
+def test_a_verdict_is_of_the_columns_looked_at(run, tmp_path):
+    """Dates that are ten years later, and numbers that are words, do not hide behind "no difference"."""
+    draw = np.random.default_rng(2)
+    u, days = draw.normal(size=(2, 60)), draw.integers(0, 365, size=60)
+    files = []
+    for k, name in enumerate("ab"):
+        dates = np.datetime64("2020-01-01") + 3650 * k + days
+        cells = {"u": u[k], "born": dates, "weight": [f"{w + 10 * k:.6f}kg" for w in u[k]]}
+        files.append(write(tmp_path / f"{name}.csv", cells))
+    left = "2 were left out: 'born' (dates or times), 'weight' (identifiers: no two rows have the same)."
+    for others, told in (
+        (files[1:], "No difference was found in the column looked at; "),
+        (files[:1], "No: they are equal in the column looked at; "),
+        (files[1:] * 2, "No difference was found in the column looked at; "),
+    ):
+        result = run("test", files[0], *others, *QUICK)
+        check(result.record)
+        assert [column["name"] for column in result.record["left_out"]] == ["born", "weight"]
+        words = " ".join(run("test", files[0], *others, "--words", *QUICK).stdout.split())
+        assert told + left in words
+    # Those who name what they leave out know it.
+    options = "--ignore", "born,weight", *QUICK
+    assert "left_out" not in run("test", *files, *options).record
+    assert "No difference was found. " in run("test", *files, "--words", *options).stdout.replace("\n", " ")
+
+
+def test_equal_but_for_values_that_count_together(run, tmp_path):
+    often = [f"v{k}" for k in range(50)] * 4
+    files = [
+        write(tmp_path / f"{name}.csv", {"k": [*often, *(f"{name}{j}" for j in range(9))]}) for name in "ab"
+    ]
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert "But rare values of 'k' count as one: whether they agree is not known." in words
+
+
 def test_many_rows_are_not_called_few(run, tmp_path):
     """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
     draw = np.random.default_rng(2)

@@ -34,6 +34,8 @@ def record(command: str, answer: Answer, notes: Sequence[str], units: str | None
         "inputs": answer.inputs,
         "units": units or answer.scale or "raw",
     }
+    if answer.left_out:
+        found["left_out"] = [{"name": name, "why": why} for name, why in answer.left_out.items()]
     return found | {"notes": list(notes)} if notes else found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -60,6 +60,7 @@ class PreparedComparison:
     progress: bool = False
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def power(self) -> float:
@@ -100,6 +101,7 @@ class PreparedComparison:
             options={name: getattr(self, name) for name in options},
             columns=columns,
             level=self.level,
+            left_out=self.left_out,
             **parts,
         )
 

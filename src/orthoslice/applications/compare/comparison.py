@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,8 @@ class Comparison:
         How every column changed, by all rows and in its own units; empty where that was not asked for.
     level
         The p-value up to which words call something a difference.
+    left_out
+        Columns of the tables that were not looked at, and what they hold.
     units
         What a length of 1 means, in words.
     seed
@@ -104,6 +106,7 @@ class Comparison:
     explanation: Explanation | None = None
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pvalue(self) -> float | None:

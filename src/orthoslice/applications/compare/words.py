@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from orthoslice.applications.columns import number
+from orthoslice.applications.columns import OTHERS, number
 from orthoslice.backend.markup import escaped, shown
 from orthoslice.estimates.result import Estimate
 
@@ -36,6 +36,9 @@ _MANY_COPIES = 0.1
 
 # The most columns to name that changed.
 SHOWN_CHANGES = 10
+
+# The most columns to name that were left out.
+_SHOWN_LEFT = 3
 
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
@@ -109,7 +112,13 @@ def _rows(n: int) -> str:
 
 def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     if found.is_equal:
-        return Section(ABOUT_CHANCE, "No: they are equal.", ("Both hold the same rows.",))
+        there = looked_at(len(found.columns or found.features), found.left_out)
+        lines = ["Both hold the same rows."]
+        if others := [f"{c.name!r}" for c in found.columns if OTHERS in c.levels]:
+            lines.append(
+                f"But rare values of {', '.join(others)} count as one: whether they agree is not known."
+            )
+        return Section(ABOUT_CHANCE, f"No: they are equal{there}.", tuple(lines))
     p, many = found.pvalue, test.n_permutations
     assert p is not None
     # Labels that are exchanged as a whole give samples of one size the same distance.
@@ -117,7 +126,10 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     if p <= found.level:
         answer = "Yes." if p <= _SURE else "Probably."
     else:
-        answer = "It cannot be told." if p <= _OPEN or least > found.level else "No difference was found."
+        answer = "It cannot be told."
+        if p > _OPEN and least <= found.level:
+            there = looked_at(len(found.columns or found.features), found.left_out)
+            answer = f"No difference was found{there}."
     reached = round(test.pvalue * (many + 1)) - 1
     few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
     rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
@@ -147,6 +159,24 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     elif p > found.level:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
     return Section(ABOUT_CHANCE, answer, tuple(lines))
+
+
+def looked_at(n_columns: int, left_out: Mapping[str, str]) -> str:
+    """Of which columns a "no" is, where some were left out.
+
+    Examples
+    --------
+    >>> looked_at(3, {"born": "dates or times"})
+    " in the 3 columns looked at; 1 was left out: 'born' (dates or times)"
+    """
+    if not left_out:
+        return ""
+    some = [f"{name!r} ({why})" for name, why in list(left_out.items())[:_SHOWN_LEFT]]
+    more = len(left_out) - len(some)
+    named = ", ".join(some) + (f" and {more:,} more" if more else "")
+    columns = f"{n_columns:,} columns" if n_columns > 1 else "column"
+    were = "were" if len(left_out) > 1 else "was"
+    return f" in the {columns} looked at; {len(left_out):,} {were} left out: {named}"
 
 
 def _rows_looked_at(found: Comparison) -> str:
