@@ -62,7 +62,7 @@ def test_the_check_can_fail(run, tables):
             },
         ),
         ("distance", {"sliced", "projected", "rows_looked_at", "equal"}),
-        ("bounds", {"bounds", "rows_looked_at", "equal"}),
+        ("bounds", {"bounds", "exact", "rows_looked_at", "equal"}),
         ("test", {"test", "pair", "verdict", "columns", "repeated", "rows_looked_at", "equal"}),
         ("pairwise", {"pairwise"}),
     ],

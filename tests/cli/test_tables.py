@@ -200,6 +200,24 @@ def test_many_rows_are_not_called_few(run, tmp_path):
     assert "was looked at in 100 rows of each table only" in words
 
 
+def test_both_values_are_told_where_a_table_has_one(run, tmp_path):
+    draw = np.random.default_rng(0)
+    cells = (["x"] * 50, ["y"] * 50, ["x", "y"] * 25)
+    files = [
+        write(tmp_path / f"{name}.csv", {"k": k, "u": draw.normal(size=50)})
+        for name, k in zip("abc", cells, strict=True)
+    ]
+    for pair, words, shares in (
+        (files[:2], "only a.csv has 'x'; only b.csv has 'y'", {"x": [1, 0], "y": [0, 1]}),
+        (files[2::-2], "only c.csv has 'y'", {"x": [0.5, 1], "y": [0.5, 0]}),
+        (files[2:0:-1], "only c.csv has 'x'", {"x": [0.5, 0], "y": [0.5, 1]}),
+    ):
+        record = run("test", *pair, *QUICK).record
+        told = column(record, "k")["shares"]
+        assert {value["value"]: value["share"] for value in told} == shares
+        assert words in " ".join(run("test", *pair, "--words", *QUICK).stdout.split())
+
+
 def test_a_category_that_turns_around_is_found(run, tmp_path):
     draw = np.random.default_rng(0)
     for name, share in (("a", 0.1), ("b", 0.9)):

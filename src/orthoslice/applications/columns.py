@@ -371,8 +371,10 @@ def _compare_shares(x: Tally, y: Tally, column: TableColumn) -> tuple[ColumnChan
         levels.append(column.rest)
         shares = [np.append(share, 1 - share.sum()) for share in shares]
     gaps = np.abs(shares[1] - shares[0])
-    # The second share of two says nothing new.
-    told = sorted(range(len(levels)), key=lambda k: -gaps[k]) if column.rest is None else [0]
+    told = sorted(range(len(levels)), key=lambda k: -gaps[k])
+    # The second share of two says nothing new, unless a table has only one of them.
+    if column.rest is not None and np.min(shares) > 0:
+        told = [0]
     missing = (0.0, 0.0)
     if MISSING in levels:
         k = levels.index(MISSING)
