@@ -84,6 +84,8 @@ def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
     assert "In none was a change found, by all 200 and 200 rows." in words
     told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
     assert told in words
+    some = " ".join(run("test", *files, "--max-rows", 150, "--words", *QUICK).stdout.split())
+    assert "In 150 rows of each table, chosen at random, columns do not go together as before, most" in some
     # The control: where they go together as before nothing is said of it.
     assert "go together" not in run("test", files[0], files[0], "--words", *QUICK).stdout
     same = write(tmp_path / "c.csv", {"age": u, "weight": w, "height": v})
@@ -133,6 +135,7 @@ def test_words_follow_the_level_as_the_exit_code_does(run, tmp_path, rows, level
     words = " ".join(result.stdout.split())
     assert result.exit_code == code
     assert f"Are they different? {told}" in words
+    assert ("It cannot be told in which, by all 3 and 3 rows." in words) == (rows == 3 and not code)
     assert (f"p counts as a difference up to {level}" in words) == (level != 0.05)
     assert ("p cannot be smaller with 99 shuffles" in words) == (level == 0.001)
 

@@ -122,6 +122,14 @@ class Comparison:
             return self.test.pvalue
         return min(1.0, 2 * min(self.test.pvalue, *tested))
 
+    @property
+    def least_pvalue(self) -> float:
+        """The smallest p-value that a test of so many rows can have; 0 where there is none."""
+        if self.test is None:
+            return 0.0
+        # Labels that are exchanged as a whole give samples of one size the same distance.
+        return (2 if len(self.sample_x) == len(self.sample_y) else 1) / self.test.n_labellings
+
     @functools.cached_property
     def is_equal(self) -> bool:
         """Whether both clouds hold the same rows, in any order, by all of them; False with weights."""

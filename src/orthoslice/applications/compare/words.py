@@ -66,7 +66,8 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     if found.test is not None:
         sections.append(_chance(found, found.test))
     if found.columns and not found.is_equal:
-        changes = tell_columns(found.columns, found.names, found.level, verdict=found.pvalue)
+        least = 0.0 if found.is_sampled else found.least_pvalue
+        changes = tell_columns(found.columns, found.names, found.level, verdict=found.pvalue, least=least)
         sections.append(_with_pair(found, changes))
     if found.sliced is not None or found.bracket is not None:
         sections.append(_distance(found))
@@ -121,8 +122,7 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
         return Section(ABOUT_CHANCE, f"No: they are equal{there}.", tuple(lines))
     p, many = found.pvalue, test.n_permutations
     assert p is not None
-    # Labels that are exchanged as a whole give samples of one size the same distance.
-    least = (2 if len(found.sample_x) == len(found.sample_y) else 1) / test.n_labellings
+    least = found.least_pvalue
     if p <= found.level:
         answer = "Yes." if p <= _SURE else "Probably."
     else:
@@ -191,15 +191,19 @@ def tell_columns(
     level: float,
     some: str = "all ",
     verdict: float | None = None,
+    least: float = 0.0,
 ) -> Section:
     """The columns that changed, in their own units; `some` is said of the rows that they were compared by.
 
-    `verdict` is the p-value of the whole comparison, which may not be small where that of a column just is.
+    `verdict` is the p-value of the whole comparison, which may not be small where that of a column just is, and
+    `least` the smallest p-value that so many rows can have.
     """
     changed = [c for c in columns if c.pvalue is not None and c.pvalue <= level]
     told = changed if columns[0].pvalue is not None else columns
     n, m = columns[0].rows
     rows = f"by {some}{n:,} and {m:,} rows"
+    if not told and least > level:
+        return Section(ABOUT_COLUMNS, f"It cannot be told in which, {rows}.", ())
     if not told:
         return Section(ABOUT_COLUMNS, f"In none was a change found, {rows}.", ())
     answer = f"In {len(changed):,} of {len(columns):,}, {rows}:" if changed else ""
@@ -229,10 +233,12 @@ def _with_pair(found: Comparison, told: Section) -> Section:
         return told
     changed = [c for c in found.columns if c.pvalue is not None and c.pvalue <= found.level]
     owners = {found.features[k] for c in changed for k in c.features}
-    pair, of_rows = found.pair, f" of {_rows_looked_at(found)}" if found.is_sampled else ""
+    pair, line = found.pair, "Columns"
+    if found.is_sampled:
+        line = f"In {_rows_looked_at(found)}, chosen at random, columns"
     # Where a column changed by itself, it goes together with others in another way for that alone.
     if pair is not None and pair.pvalue <= found.level and not owners & {*pair.names}:
-        line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words(found.names[1])}."
+        line += f" do not go together as before, most surely {pair.in_words(found.names[1])}."
     elif not changed:
         line = "The difference is in many small changes, or in how columns go together."
     else:
