@@ -210,6 +210,19 @@ def test_a_rare_value_is_found_by_all_rows(rng):
     assert found["c1"].pvalue > 0.05
 
 
+def test_a_value_of_a_few_rows_is_told_exactly(rng):
+    """8 of 300 rows have -999, too few for a standard error; 5 of them may be there by chance."""
+    x, y = np.round(rng.normal(size=(2, 300, 30)), 3)
+    y[:8, 0], y[:5, 1] = -999, -999
+    # The control: numbers of few digits that are moved, by more in every column.
+    y[:, 2:] = np.round(y[:, 2:] + np.arange(28) / 20, 2)
+    x[:, 2:] = np.round(x[:, 2:], 2)
+    found = changes(x, y, numbers(30))
+    told = {name: c.changed_value for name, c in found.items() if c.changed_value is not None}
+    assert told == {"c0": (-999.0, (0.0, pytest.approx(8 / 300)))}
+    assert found["c0"].in_words().startswith("value -999: 0% -> 2.67%; more spread in y")
+
+
 def test_the_test_of_single_values_is_that_of_binomial_numbers(rng):
     """Of every bin with a row, and of the first and the last 2, 4, 8, ... of more than 3 of them."""
     x, y = np.array([50.0, 3, 0, 20]), np.array([40.0, 17, 0, 2])

@@ -137,6 +137,33 @@ def test_equal_tables():
     assert sections["How far apart are they?"] == "Not at all: their distance is 0."
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_equality_is_told_by_all_rows(tmp_path, mapped):
+    """A sample of each would differ; one number that is another by its last bit is told."""
+    x, y = X * [1, 0, 1, 1], X[::-1] * [1, -0.0, 1, 1]
+    other = y.copy()
+    other[7, 2] = np.nextafter(other[7, 2], 9)
+    # Every column of this holds the same numbers.
+    turned = y.copy()
+    turned[:, 2] = np.roll(turned[:, 2], 1)
+    twice = np.concatenate([y[:-1], y[:1]])
+    if mapped:
+        for name, rows in (("y", y), ("other", other)):
+            np.save(tmp_path / f"{name}.npy", rows)
+        y, other = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("y", "other"))
+    found = osl.compare(x, y, max_rows=50, n_permutations=19, rng=0)
+    assert found.is_sampled
+    assert "Are they different? No: they are equal." in repr(found)
+    assert "Not at all: their distance is 0." in repr(found)
+    assert "chosen at random" not in repr(found)
+    assert (found.pvalue, found.bounds.upper, found.projected.distance) == (1, 0, 0)
+    for rows in (other, turned, twice):
+        for most in (50, 300):
+            differs = osl.compare(x, rows, max_rows=most, n_permutations=19, rng=0)
+            assert not differs.is_equal
+            assert "they are equal" not in repr(differs)
+
+
 def test_shuffles_are_many():
     found = osl.compare(X, Y, rng=0, n_permutations=19)
     assert len(found.shuffled_moves) == 20

@@ -203,7 +203,7 @@ def test_headings_and_landmarks_are_in_order(page):
 def test_numbers_are_those_of_the_comparison(found, page):
     words = html.unescape(page)
     for shown_number in (
-        f"{found.bounds.lower:.4g} to {found.bounds.upper:.4g}",
+        f"W_2 is {found.exact:.4g} for certain.",
         f"SW_2 = {found.sliced.distance:.4g}",
         f"(p = {found.test.pvalue:.3g})",
         f"{found.explanation.features[0].share:.1%}",

@@ -58,11 +58,12 @@ def test_the_check_can_fail(run, tables):
                 "columns",
                 "repeated",
                 "rows_looked_at",
+                "equal",
             },
         ),
-        ("distance", {"sliced", "projected", "rows_looked_at"}),
-        ("bounds", {"bounds", "rows_looked_at"}),
-        ("test", {"test", "pair", "verdict", "columns", "repeated", "rows_looked_at"}),
+        ("distance", {"sliced", "projected", "rows_looked_at", "equal"}),
+        ("bounds", {"bounds", "exact", "rows_looked_at", "equal"}),
+        ("test", {"test", "pair", "verdict", "columns", "repeated", "rows_looked_at", "equal"}),
         ("pairwise", {"pairwise"}),
     ],
 )
@@ -70,7 +71,7 @@ def test_records_follow_the_schema(run, tables, command, parts):
     result = run(command, *tables)
     assert result.exit_code == 0
     check(result.record)
-    always = {"schema_version", "orthoslice", "command", "options", "inputs", "units", "notes"}
+    always = {"schema_version", "orthoslice", "command", "options", "inputs", "units", "left_out", "notes"}
     assert set(result.record) == always | parts
     assert result.record["command"] == command
     assert [i["rows"] for i in result.record["inputs"]] == [80, 60]
@@ -102,7 +103,7 @@ def test_compare_says_what_the_library_says(run, tables, units):
     expected = osl.sliced_wasserstein(x, y, rng=3)
     assert found["sliced"]["distance"] == float(expected.distance)
     assert found["sliced"]["n_directions"] == expected.n_directions
-    bounds = osl.wasserstein_bounds(x, y, rng=3)
+    bounds = osl.wasserstein_bounds(x, y, rtol=0.0, rng=3)
     assert (found["bounds"]["lower"], found["bounds"]["upper"]) == (bounds.lower, bounds.upper)
     assert found["test"]["pvalue"] == osl.two_sample_test(x, y, rng=3).pvalue
     assert [f["name"] for f in found["features"]] == ["age", "height"]
@@ -123,7 +124,8 @@ def test_compare_in_words(run, tables):
     assert "column 'name' is left out: it holds identifiers" in result.stderr
     assert "Lengths are in standard deviations of the columns." in text
     same = " ".join(run("compare", tables[0], tables[0], "--words").stdout.split())
-    assert "Are they different? No: they are equal. Both hold the same rows." in same
+    left = "1 was left out: 'name' (identifiers: no two rows have the same)."
+    assert f"No: they are equal in the 2 columns looked at; {left} Both hold the same rows." in same
     assert "Yes" not in same
 
 

@@ -84,6 +84,8 @@ def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
     assert "In none was a change found, by all 200 and 200 rows." in words
     told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
     assert told in words
+    some = " ".join(run("test", *files, "--max-rows", 150, "--words", *QUICK).stdout.split())
+    assert "In 150 rows of each table, chosen at random, columns do not go together as before, most" in some
     # The control: where they go together as before nothing is said of it.
     assert "go together" not in run("test", files[0], files[0], "--words", *QUICK).stdout
     same = write(tmp_path / "c.csv", {"age": u, "weight": w, "height": v})
@@ -118,6 +120,79 @@ def test_tables_of_one_row(run, tmp_path):
     assert "(the same in 20 shuffles)" in words
 
 
+@pytest.mark.parametrize(
+    ("rows", "level", "code", "told"),
+    [
+        (3, 0.2, 1, "Probably. "),
+        (3, 0.05, 0, "It cannot be told. "),
+        (40, 0.05, 1, "Yes. "),
+        (40, 0.001, 0, "It cannot be told. "),
+    ],
+)
+def test_words_follow_the_level_as_the_exit_code_does(run, tmp_path, rows, level, code, told):
+    files = [write(tmp_path / f"{name}.csv", {"u": k + np.arange(rows) / 99}) for k, name in enumerate("ab")]
+    result = run("test", *files, "--columns", "u", "--level", level, "--words", *QUICK)
+    words = " ".join(result.stdout.split())
+    assert result.exit_code == code
+    assert f"Are they different? {told}" in words
+    assert ("It cannot be told in which, by all 3 and 3 rows." in words) == (rows == 3 and not code)
+    assert (f"p counts as a difference up to {level}" in words) == (level != 0.05)
+    assert ("p cannot be smaller with 99 shuffles" in words) == (level == 0.001)
+
+
+def test_copies_are_equal_however_many_rows_are_looked_at(run, tmp_path):
+    draw = np.random.default_rng(2)
+    a = {"u": draw.normal(size=300), "k": draw.choice(["x", "y", "z"], size=300)}
+    write(tmp_path / "a.csv", a)
+    write(tmp_path / "b.csv", {name: values[::-1] for name, values in a.items()})
+    files = tmp_path / "a.csv", tmp_path / "b.csv"
+    record = run("compare", *files, "--max-rows", 100, *QUICK).record
+    check(record)
+    assert record["equal"]
+    assert not record["verdict"]["different"]
+    assert record["bounds"]["upper"] == 0
+    words = " ".join(run("compare", *files, "--max-rows", 100, "--words", *QUICK).stdout.split())
+    assert "Are they different? No: they are equal." in words
+    assert not run("compare", files[0], write(tmp_path / "c.csv", a | {"u": a["u"] + 1}), *QUICK).record[
+        "equal"
+    ]
+
+
+def test_a_verdict_is_of_the_columns_looked_at(run, tmp_path):
+    """Dates that are ten years later, and numbers that are words, do not hide behind "no difference"."""
+    draw = np.random.default_rng(2)
+    u, days = draw.normal(size=(2, 60)), draw.integers(0, 365, size=60)
+    files = []
+    for k, name in enumerate("ab"):
+        dates = np.datetime64("2020-01-01") + 3650 * k + days
+        cells = {"u": u[k], "born": dates, "weight": [f"{w + 10 * k:.6f}kg" for w in u[k]]}
+        files.append(write(tmp_path / f"{name}.csv", cells))
+    left = "2 were left out: 'born' (dates or times), 'weight' (identifiers: no two rows have the same)."
+    for others, told in (
+        (files[1:], "No difference was found in the column looked at; "),
+        (files[:1], "No: they are equal in the column looked at; "),
+        (files[1:] * 2, "No difference was found in the column looked at; "),
+    ):
+        result = run("test", files[0], *others, *QUICK)
+        check(result.record)
+        assert [column["name"] for column in result.record["left_out"]] == ["born", "weight"]
+        words = " ".join(run("test", files[0], *others, "--words", *QUICK).stdout.split())
+        assert told + left in words
+    # Those who name what they leave out know it.
+    options = "--ignore", "born,weight", *QUICK
+    assert "left_out" not in run("test", *files, *options).record
+    assert "No difference was found. " in run("test", *files, "--words", *options).stdout.replace("\n", " ")
+
+
+def test_equal_but_for_values_that_count_together(run, tmp_path):
+    often = [f"v{k}" for k in range(50)] * 4
+    files = [
+        write(tmp_path / f"{name}.csv", {"k": [*often, *(f"{name}{j}" for j in range(9))]}) for name in "ab"
+    ]
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert "But rare values of 'k' count as one: whether they agree is not known." in words
+
+
 def test_many_rows_are_not_called_few(run, tmp_path):
     """Beside a p-value of all rows there is one of the columns, which says nothing of how small it could be."""
     draw = np.random.default_rng(2)
@@ -126,6 +201,24 @@ def test_many_rows_are_not_called_few(run, tmp_path):
     assert "Column by column, all 300 and 300 rows were compared" in words
     assert "So few rows" not in words
     assert "was looked at in 100 rows of each table only" in words
+
+
+def test_both_values_are_told_where_a_table_has_one(run, tmp_path):
+    draw = np.random.default_rng(0)
+    cells = (["x"] * 50, ["y"] * 50, ["x", "y"] * 25)
+    files = [
+        write(tmp_path / f"{name}.csv", {"k": k, "u": draw.normal(size=50)})
+        for name, k in zip("abc", cells, strict=True)
+    ]
+    for pair, words, shares in (
+        (files[:2], "only a.csv has 'x'; only b.csv has 'y'", {"x": [1, 0], "y": [0, 1]}),
+        (files[2::-2], "only c.csv has 'y'", {"x": [0.5, 1], "y": [0.5, 0]}),
+        (files[2:0:-1], "only c.csv has 'x'", {"x": [0.5, 0], "y": [0.5, 1]}),
+    ):
+        record = run("test", *pair, *QUICK).record
+        told = column(record, "k")["shares"]
+        assert {value["value"]: value["share"] for value in told} == shares
+        assert words in " ".join(run("test", *pair, "--words", *QUICK).stdout.split())
 
 
 def test_a_category_that_turns_around_is_found(run, tmp_path):

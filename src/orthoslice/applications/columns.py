@@ -43,6 +43,10 @@ _TOLD_ERRORS = 3.0
 # That of a value which changes the distribution function little: of 2,048 values one may by chance do by 4.
 _RARE_ERRORS = 5.0
 
+# That of one that is expected fewer than _FEWEST_EXPECTED times, which has no such error: its p-value is below
+# this, and below that of the distribution function to the power at which _TOLD_ERRORS times its statistic is.
+_FEW_LEVEL, _FEW_POWER = 0.01, _TOLD_ERRORS**2 / 4
+
 # The share of gaps is tested besides, and told to have changed if it did by this many.
 _GAP_ERRORS = 2.0
 
@@ -164,6 +168,7 @@ class ColumnChange:
         # A rare value may change much, and the distribution function hardly: by less than chance makes of it.
         is_told |= sure > np.maximum(_RARE_ERRORS, _TOLD_ERRORS * apart * math.sqrt(n * m / (n + m)))
         is_told &= pooled * min(n, m) >= _FEWEST_EXPECTED
+        is_told |= _few_changed(*self.below, float(kolmogorov_pvalue(apart, n, m)))[:-1]
         if not is_told.any():
             return None
         # The rarer of two that change as much tells more.
@@ -224,7 +229,7 @@ def tally_rows(
     numbers = [column for column in columns if not column.is_category]
     none = np.zeros(n_features)
     total = Tally(0, none, none, none, tuple(np.zeros(len(edge) + 1) for edge in edges), tuple(edges))
-    for rows, mass in _pieces(points, weights):
+    for rows, mass in row_pieces(points, weights):
         # 1 or the weight of a row, and 0 where there is no value.
         there = np.ones(rows.shape) if mass is None else np.repeat(mass[:, None], n_features, axis=1)
         below = []
@@ -370,8 +375,10 @@ def _compare_shares(x: Tally, y: Tally, column: TableColumn) -> tuple[ColumnChan
         levels.append(column.rest)
         shares = [np.append(share, 1 - share.sum()) for share in shares]
     gaps = np.abs(shares[1] - shares[0])
-    # The second share of two says nothing new.
-    told = sorted(range(len(levels)), key=lambda k: -gaps[k]) if column.rest is None else [0]
+    told = sorted(range(len(levels)), key=lambda k: -gaps[k])
+    # The second share of two says nothing new, unless a table has only one of them.
+    if column.rest is not None and np.min(shares) > 0:
+        told = [0]
     missing = (0.0, 0.0)
     if MISSING in levels:
         k = levels.index(MISSING)
@@ -420,6 +427,22 @@ def _value_pvalue(x: HostArray, y: HostArray) -> float:
     total = total.astype(np.int64)
     below, above = bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0)
     return min(1.0, 2 * max(1, len(total)) * float(np.minimum(below, above).min(initial=0.5)))
+
+
+def _few_changed(x: HostArray, y: HostArray, pvalue: float) -> Any:
+    """Which values occur too rarely for a standard error, and more often in one table than by chance.
+
+    Their binomial p-values are multiplied by how many values occur as often, and must be below that of the
+    distribution function by as much as those of other rare values are.
+    """
+    from scipy.special import bdtr, bdtrc
+
+    total, part = np.rint(x + y).astype(np.int64), y.sum() / (x.sum() + y.sum())
+    own = np.rint(y)
+    two_sided = 2 * np.minimum(bdtr(own, total, part), np.where(own > 0, bdtrc(own - 1, total, part), 1.0))
+    as_often = len(total) - np.searchsorted(np.sort(total), total)
+    is_few = total * min(part, 1 - part) < _FEWEST_EXPECTED
+    return is_few & (two_sided * as_often < min(_FEW_LEVEL, pvalue**_FEW_POWER))
 
 
 def _with_ends(counts: HostArray) -> HostArray:
@@ -521,7 +544,10 @@ def _has_value(rows: HostArray, column: TableColumn) -> Any:
     return np.ones(len(rows), dtype=bool) if column.missing is None else rows[:, column.missing] == 0
 
 
-def _pieces(points: HostArray, weights: HostArray | None) -> Iterator[tuple[HostArray, HostArray | None]]:
+def row_pieces(
+    points: HostArray, weights: HostArray | None = None
+) -> Iterator[tuple[HostArray, HostArray | None]]:
+    """All rows in float64 and their weights, a few at a time: memory maps may be larger than memory."""
     step = max(1, _PIECE_ITEMS // max(1, points.shape[1]))
     for first in range(0, len(points), step):
         rows = np.asarray(points[first : first + step], dtype=np.float64)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
 from orthoslice.applications.columns import ColumnChange, adjust
-from orthoslice.applications.compare.words import Section, small_pvalue
+from orthoslice.applications.compare.words import Section, looked_at, small_pvalue
 from orthoslice.backend.markup import shown
 from orthoslice.check.options import check_memory
 from orthoslice.cli import running, schema
@@ -76,7 +76,9 @@ def compare_batches(
     return [batch._replace(adjusted=p) for batch, p in zip(found, adjusted, strict=True)]
 
 
-def tell_batches(batches: list[Batch], reference: str | None, level: float) -> list[Section]:
+def tell_batches(
+    batches: list[Batch], reference: str | None, level: float, left_out: Mapping[str, str]
+) -> list[Section]:
     """The batches in words, those that differ most surely first; without `reference` each from all others."""
     other = "the others" if reference is None else reference
     different = [b for b in batches if b.adjusted <= level]
@@ -102,7 +104,8 @@ def tell_batches(batches: list[Batch], reference: str | None, level: float) -> l
             "(Each is compared with all others together. One that is different is a part of them, and makes "
             "the rest seem different too. Of equal p, the one with the largest change comes first.)"
         )
-    answer = f"{len(different)} of {len(batches)} do." if different else "No difference was found."
+    there = looked_at(len(batches[0].columns), left_out)
+    answer = f"{len(different)} of {len(batches)} do." if different else f"No difference was found{there}."
     return [Section(f"Which differ from {shown(other)}?", answer, tuple(lines))]
 
 

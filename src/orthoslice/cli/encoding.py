@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Encoding:
     columns: tuple[TableColumn, ...]
     fills: Mapping[str, float]
     """What stands in the place of missing numbers, beside a feature that is 1 there."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Columns that were left out without being named, and what they hold."""
 
     @property
     def features(self) -> list[str]:

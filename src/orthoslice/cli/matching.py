@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +101,7 @@ def match_columns(sources: list[Source], choice: Choice, say: Callable[[str], No
     teller.tell()
     for source, columns in zip(sources, matched.columns, strict=True):
         _check_any(source, columns)
-    return matched
+    return matched._replace(encoding=replace(matched.encoding, left_out=teller.left_out))
 
 
 class _Teller:
@@ -125,6 +126,11 @@ class _Teller:
             )
         for (column, why), names in self.left.items():
             self.say(f"{', '.join(names)}: column {column!r} is left out: it holds {why}.")
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The columns, and what they hold."""
+        return dict(self.left.keys())
 
 
 def _wanted(sources: list[Source], choice: Choice, teller: _Teller) -> list[list[str]]:

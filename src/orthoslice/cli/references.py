@@ -227,7 +227,7 @@ def tell_check(
 ) -> list[Section]:
     """What was found of a batch, in words."""
     name = Path(reference.name).name
-    answer = "No." if pvalue <= level else "No difference was found."
+    answer = "No." if pvalue <= level else f"No difference was found in the {len(columns):,} columns looked at."
     size = columns[0].rows[1]
     lines = (
         f"It is {drift.statistic:.4g} from the reference; {1 - level / 2:.2%} of its own batches are at most "

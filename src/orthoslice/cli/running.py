@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,11 @@ class Answer:
         return [
             {"name": t.name, "rows": len(t.points), "columns": len(t.encoding.columns)} for t in self.tables
         ]
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Columns that were left out without being named, and what they hold."""
+        return self.tables[0].encoding.left_out
 
     @property
     def scale(self) -> str | None:
@@ -171,7 +176,7 @@ def _choice(reading: Reading, options: dict[str, Any], **more: Any) -> Choice:
 def prepare(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> PreparedComparison:
     """A comparison of the two tables that were read; half of the memory is for working on them."""
     a, b = answer.tables
-    others = {"columns": answer.changes(0, 1)} | others
+    others = {"columns": answer.changes(0, 1), "left_out": answer.left_out} | others
     memory = check_memory(reading.memory)
     # Each worker holds a direction: the projections of all rows, and as much again twice to sort them.
     row_bytes = 3 * a.points.itemsize * (len(a.points) + len(b.points))

@@ -34,6 +34,8 @@ def record(command: str, answer: Answer, notes: Sequence[str], units: str | None
         "inputs": answer.inputs,
         "units": units or answer.scale or "raw",
     }
+    if answer.left_out:
+        found["left_out"] = [{"name": name, "why": why} for name, why in answer.left_out.items()]
     return found | {"notes": list(notes)} if notes else found
 
 
@@ -70,6 +72,8 @@ def _pair(values: Sequence[float]) -> list[float | None]:
 def of_comparison(found: Comparison) -> dict[str, Any]:
     """The parts of a comparison that were worked out."""
     parts: dict[str, Any] = {"rows_looked_at": [len(found.sample_x), len(found.sample_y)]}
+    if found.x_weights is None and found.y_weights is None:
+        parts["equal"] = found.is_equal
     if found.pvalue is not None:
         parts["verdict"] = of_verdict(found.pvalue, found.level)
     if found.test is not None:

@@ -73,7 +73,7 @@ def tell_batches(
     found = batches.compare_batches(answer, pairs, reading, drawing, options)
     record = schema.record(name, answer, answer.notes) | batches.of_batches(found, deciding.limit)
     if not running.printed_as_json(record, printing.json):
-        render.print_sections(batches.tell_batches(found, reference, deciding.limit))
+        render.print_sections(batches.tell_batches(found, reference, deciding.limit, answer.left_out))
     leave(answer, is_different(min(b.adjusted for b in found), deciding))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 
 from orthoslice.applications.bounds import Bounds
 from orthoslice.applications.columns import ColumnChange, in_own_units, with_pvalues
-from orthoslice.applications.compare.comparison import DEFAULT_LEVEL, Comparison
+from orthoslice.applications.compare.comparison import Comparison, have_same_rows
 from orthoslice.applications.compare.moves import move, shuffled_moves
+from orthoslice.applications.compare.words import DEFAULT_LEVEL
 from orthoslice.applications.distances import projected_wasserstein, sliced_wasserstein
 from orthoslice.applications.explain.explain import explain
 from orthoslice.applications.explain.explanation import Explanation
@@ -59,6 +60,7 @@ class PreparedComparison:
     progress: bool = False
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def power(self) -> float:
@@ -99,6 +101,7 @@ class PreparedComparison:
             options={name: getattr(self, name) for name in options},
             columns=columns,
             level=self.level,
+            left_out=self.left_out,
             **parts,
         )
 
@@ -281,12 +284,16 @@ def prepare_comparison(
     room = check_memory(memory) // (2 * sum(match_bytes(*example)) // 3)
     most = max(2, min(check_count("max_rows", max_rows), room))
     draw = np.random.default_rng(seed)
+    some_x = some_rows(cloud_x, most, draw)
+    # Two samples of the same rows would differ.
+    is_sampled = most < cloud_x.n and cloud_x.weights is None and cloud_y.weights is None
+    is_equal = is_sampled and have_same_rows(cloud_x.points, cloud_y.points)
     return PreparedComparison(
         names=(str(names[0]), str(names[1])),
         features=labels,
         x=cloud_x,
         y=cloud_y,
-        sample=(some_rows(cloud_x, most, draw), some_rows(cloud_y, most, draw)),
+        sample=(some_x, some_x if is_equal else some_rows(cloud_y, most, draw)),
         p=p,
         seed=seed,
         max_rows=max_rows,

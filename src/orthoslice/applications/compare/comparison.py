@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from orthoslice.applications.bounds import Bounds
-from orthoslice.applications.columns import ColumnChange
+from orthoslice.applications.columns import ColumnChange, row_pieces
 from orthoslice.applications.compare.pairs import PairChange, pair_of
-from orthoslice.applications.compare.words import SCALED, told, told_html
+from orthoslice.applications.compare.words import DEFAULT_LEVEL, SCALED, told, told_html
 from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.two_sample.testing import TwoSampleResult
 from orthoslice.backend.arrays import HostArray
@@ -23,7 +23,12 @@ from orthoslice.estimates.result import Estimate
 if TYPE_CHECKING:
     from os import PathLike
 
-DEFAULT_LEVEL = 0.05
+# Where the hashes of rows begin, and the steps of SplitMix64, which mix every bit into all others.
+_SALTS = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+_MIXING = tuple(
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,6 +66,8 @@ class Comparison:
         How every column changed, by all rows and in its own units; empty where that was not asked for.
     level
         The p-value up to which words call something a difference.
+    left_out
+        Columns of the tables that were not looked at, and what they hold.
     units
         What a length of 1 means, in words.
     seed
@@ -99,6 +106,7 @@ class Comparison:
     explanation: Explanation | None = None
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pvalue(self) -> float | None:
@@ -114,16 +122,18 @@ class Comparison:
             return self.test.pvalue
         return min(1.0, 2 * min(self.test.pvalue, *tested))
 
+    @property
+    def least_pvalue(self) -> float:
+        """The smallest p-value that a test of so many rows can have; 0 where there is none."""
+        if self.test is None:
+            return 0.0
+        # Labels that are exchanged as a whole give samples of one size the same distance.
+        return (2 if len(self.sample_x) == len(self.sample_y) else 1) / self.test.n_labellings
+
     @functools.cached_property
     def is_equal(self) -> bool:
-        """Whether both clouds are known to hold the same rows, in any order."""
-        x, y = self.sample_x, self.sample_y
-        if self.is_sampled or x.shape != y.shape or self.x_weights is not None or self.y_weights is not None:
-            return False
-        # One column is sorted in a moment, and mostly enough to tell.
-        if not np.array_equal(np.sort(x[:, 0]), np.sort(y[:, 0])):
-            return False
-        return bool(np.array_equal(x[np.lexsort(x.T)], y[np.lexsort(y.T)]))
+        """Whether both clouds hold the same rows, in any order, by all of them; False with weights."""
+        return self.x_weights is None and self.y_weights is None and have_same_rows(self.x, self.y)
 
     @functools.cached_property
     def repeated(self) -> tuple[float, float]:
@@ -217,6 +227,32 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return told_html(self)
+
+
+def have_same_rows(x: HostArray, y: HostArray) -> bool:
+    """Whether two arrays hold the same rows in any order; memory maps may be larger than memory.
+
+    Every row counts by 128 bits of a hash, whose sums other rows share with a probability of about 2**-128.
+    """
+    return x.shape == y.shape and _sums_of_hashes(x) == _sums_of_hashes(y)
+
+
+def _sums_of_hashes(points: HostArray) -> list[int]:
+    """The sums, modulo 2**64, of two hashes of every row."""
+    sums = [0] * len(_SALTS)
+    for rows, _ in row_pieces(points):
+        # 0 and -0 are equal, and differ in a bit.
+        bits = (rows + 0.0).view(np.uint64)
+        for k, salt in enumerate(_SALTS):
+            mixed = np.full(len(rows), salt, dtype=np.uint64)
+            for column in bits.T:
+                mixed ^= column
+                for shift, factor in _MIXING:
+                    mixed ^= mixed >> shift
+                    mixed *= factor
+                mixed ^= mixed >> np.uint64(31)
+            sums[k] = (sums[k] + int(mixed.sum(dtype=np.uint64))) % 2**64
+    return sums
 
 
 def _share_of_copies(counts: Counter[int], n: int) -> float:

@@ -221,7 +221,9 @@ def picture_bounds(
     name, low, high = f"W_{bounds.p:g}", f"{bounds.lower:.4g}", f"{bounds.upper:.4g}"
     names = [f"{name}, for certain: " + (low if low == high else f"{low} to {high}")]
     spans: list[tuple[float, float, float | None]] = [(bounds.lower, bounds.upper, None)]
-    told = [f"{name} lies between {low} and {high} for certain."]
+    told = [
+        f"{name} is {low} for certain." if low == high else f"{name} lies between {low} and {high} for certain."
+    ]
     for estimate, place in ((sliced, 0), (projected, len(names) + (sliced is not None))):
         if estimate is None:
             continue

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from orthoslice.applications.columns import number
+from orthoslice.applications.columns import OTHERS, number
 from orthoslice.backend.markup import escaped, shown
 from orthoslice.estimates.result import Estimate
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from orthoslice.applications.explain.explanation import Feature
     from orthoslice.applications.two_sample.testing import TwoSampleResult
 
-# p-values up to which the answer is "yes" and "probably"; above the last one nothing speaks for a difference.
-_SURE, _LIKELY, _OPEN = 0.01, 0.05, 0.2
+DEFAULT_LEVEL = 0.05
+"""The p-value up to which words call something a difference, where no other was asked for."""
+
+# Of p-values up to the level, those up to _SURE are a plain "yes"; above _OPEN nothing speaks for a difference.
+_SURE, _OPEN = 0.01, 0.2
 
 # With this many rows in both samples, a difference that is not chance may still be too small to matter.
 _MANY_ROWS = 2000
@@ -33,6 +36,9 @@ _MANY_COPIES = 0.1
 
 # The most columns to name that changed.
 SHOWN_CHANGES = 10
+
+# The most columns to name that were left out.
+_SHOWN_LEFT = 3
 
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
@@ -60,7 +66,8 @@ def tell(found: Comparison, scale_hint: str = SCALED) -> list[Section]:
     if found.test is not None:
         sections.append(_chance(found, found.test))
     if found.columns and not found.is_equal:
-        changes = tell_columns(found.columns, found.names, found.level, verdict=found.pvalue)
+        least = 0.0 if found.is_sampled else found.least_pvalue
+        changes = tell_columns(found.columns, found.names, found.level, verdict=found.pvalue, least=least)
         sections.append(_with_pair(found, changes))
     if found.sliced is not None or found.bracket is not None:
         sections.append(_distance(found))
@@ -106,19 +113,23 @@ def _rows(n: int) -> str:
 
 def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     if found.is_equal:
-        return Section(ABOUT_CHANCE, "No: they are equal.", ("Both hold the same rows.",))
+        there = looked_at(len(found.columns or found.features), found.left_out)
+        lines = ["Both hold the same rows."]
+        if others := [f"{c.name!r}" for c in found.columns if OTHERS in c.levels]:
+            lines.append(
+                f"But rare values of {', '.join(others)} count as one: whether they agree is not known."
+            )
+        return Section(ABOUT_CHANCE, f"No: they are equal{there}.", tuple(lines))
     p, many = found.pvalue, test.n_permutations
     assert p is not None
-    # Labels that are exchanged as a whole give samples of one size the same distance.
-    least = (2 if len(found.sample_x) == len(found.sample_y) else 1) / test.n_labellings
-    if least > _LIKELY:
-        answer = "It cannot be told."
-    elif p <= _SURE:
-        answer = "Yes."
-    elif p <= _LIKELY:
-        answer = "Probably."
+    least = found.least_pvalue
+    if p <= found.level:
+        answer = "Yes." if p <= _SURE else "Probably."
     else:
-        answer = "It cannot be told." if p <= _OPEN else "No difference was found."
+        answer = "It cannot be told."
+        if p > _OPEN and least <= found.level:
+            there = looked_at(len(found.columns or found.features), found.left_out)
+            answer = f"No difference was found{there}."
     reached = round(test.pvalue * (many + 1)) - 1
     few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
     rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
@@ -132,18 +143,40 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
             f"Column by column, all {len(found.x):,} and {len(found.y):,} rows were compared: the smallest p, "
             f"adjusted for the number of columns, is {min(tested):.2g}. Of the two looks together, p = {p:.2g}."
         )
-    if p <= _LIKELY and min(len(found.x), len(found.y)) >= _MANY_ROWS:
+    if (p <= found.level) != (p <= DEFAULT_LEVEL):
+        lines.append(f"By the level that was asked for, p counts as a difference up to {found.level:g}.")
+    if p <= found.level and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
-    if least > _LIKELY:
+    if least > min(found.level, DEFAULT_LEVEL):
         lines.append(f"So few rows give no p-value below {least:.2g}, whatever they hold.")
-    elif p > _LIKELY and found.is_sampled:
+    elif p > found.level and not reached:
+        lines.append(f"p cannot be smaller with {many:,} shuffles: more of them can tell.")
+    elif p > found.level and found.is_sampled:
         lines.append(
             f"That does not prove them equal: how columns go together was looked at in "
             f"{_rows_looked_at(found)} only."
         )
-    elif p > _LIKELY:
+    elif p > found.level:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
     return Section(ABOUT_CHANCE, answer, tuple(lines))
+
+
+def looked_at(n_columns: int, left_out: Mapping[str, str]) -> str:
+    """Of which columns a "no" is, where some were left out.
+
+    Examples
+    --------
+    >>> looked_at(3, {"born": "dates or times"})
+    " in the 3 columns looked at; 1 was left out: 'born' (dates or times)"
+    """
+    if not left_out:
+        return ""
+    some = [f"{name!r} ({why})" for name, why in list(left_out.items())[:_SHOWN_LEFT]]
+    more = len(left_out) - len(some)
+    named = ", ".join(some) + (f" and {more:,} more" if more else "")
+    columns = f"{n_columns:,} columns" if n_columns > 1 else "column"
+    were = "were" if len(left_out) > 1 else "was"
+    return f" in the {columns} looked at; {len(left_out):,} {were} left out: {named}"
 
 
 def _rows_looked_at(found: Comparison) -> str:
@@ -158,15 +191,19 @@ def tell_columns(
     level: float,
     some: str = "all ",
     verdict: float | None = None,
+    least: float = 0.0,
 ) -> Section:
     """The columns that changed, in their own units; `some` is said of the rows that they were compared by.
 
-    `verdict` is the p-value of the whole comparison, which may not be small where that of a column just is.
+    `verdict` is the p-value of the whole comparison, which may not be small where that of a column just is, and
+    `least` the smallest p-value that so many rows can have.
     """
     changed = [c for c in columns if c.pvalue is not None and c.pvalue <= level]
     told = changed if columns[0].pvalue is not None else columns
     n, m = columns[0].rows
     rows = f"by {some}{n:,} and {m:,} rows"
+    if not told and least > level:
+        return Section(ABOUT_COLUMNS, f"It cannot be told in which, {rows}.", ())
     if not told:
         return Section(ABOUT_COLUMNS, f"In none was a change found, {rows}.", ())
     answer = f"In {len(changed):,} of {len(columns):,}, {rows}:" if changed else ""
@@ -196,10 +233,12 @@ def _with_pair(found: Comparison, told: Section) -> Section:
         return told
     changed = [c for c in found.columns if c.pvalue is not None and c.pvalue <= found.level]
     owners = {found.features[k] for c in changed for k in c.features}
-    pair, of_rows = found.pair, f" of {_rows_looked_at(found)}" if found.is_sampled else ""
+    pair, line = found.pair, "Columns"
+    if found.is_sampled:
+        line = f"In {_rows_looked_at(found)}, chosen at random, columns"
     # Where a column changed by itself, it goes together with others in another way for that alone.
     if pair is not None and pair.pvalue <= found.level and not owners & {*pair.names}:
-        line = f"Columns do not go together as before{of_rows}, most surely {pair.in_words(found.names[1])}."
+        line += f" do not go together as before, most surely {pair.in_words(found.names[1])}."
     elif not changed:
         line = "The difference is in many small changes, or in how columns go together."
     else:
@@ -303,7 +342,7 @@ def _features(found: Comparison) -> Section:
     most = [f for f in most if f.share >= _LEAST_SHARE] or most
     if not most:
         return Section(ABOUT_COLUMNS, "In none: both hold the same rows.", ())
-    by_chance = found.test is not None and found.test.pvalue > _LIKELY
+    by_chance = found.pvalue is not None and found.pvalue > found.level
     answer = "These differ most, though it may be by chance:" if by_chance else "These differ most:"
     width = max(len(shown(f.name)) for f in most)
     lines = [f"{shown(f.name):{width}}  {f.share:4.0%}  {change_in_words(f, found.names[1])}" for f in most]
@@ -325,7 +364,7 @@ def notes_of(found: Comparison, scale_hint: str = SCALED) -> tuple[str, ...]:
     if found.explanation is not None:
         told = found.explanation.notes
         notes += [note.replace(SCALED, scale_hint) for note in told if scale_hint or SCALED not in note]
-    if found.is_sampled:
+    if found.is_sampled and not found.is_equal:
         whole = ["the sliced distance"] * (found.sliced is not None) + ["columns"] * bool(found.columns)
         alone = f"All rows count in {' and in '.join(whole)}. The rest is" if whole else "All is"
         certain = ", and so are the certain bounds" if found.bounds is not None else ""
