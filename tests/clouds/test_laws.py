@@ -365,6 +365,31 @@ def test_tolerances_and_trust(rng: np.random.Generator) -> None:
         assert np.isnan(est.data_stderr)
 
 
+@pytest.mark.parametrize("law", [laws.Normal(3), laws.Ball(3), laws.Cube(3), laws.Sphere(3).affine(2.0, 5.0)])
+def test_samples_of_a_law_are_trusted_against_it(law: laws.Law) -> None:
+    """Intervals of 1,000 points against their law, with default directions: all of 20 samples are trusted.
+
+    Fixed seeds, so no false alarms. Negative controls: three directions are doubted for some of the samples,
+    and a point far away is doubted at a power that few directions carry.
+    """
+    rng, few = np.random.default_rng(11), []
+    for seed in range(20):
+        x = law.sample(1000, rng)
+        est = osl.sliced_wasserstein(x, law, rng=seed)
+        assert est.trusted, est
+        few.append(osl.sliced_wasserstein(x, law, n_directions=3, rng=seed).trusted)
+    assert not all(few)
+    far = osl.sliced_wasserstein(100 * np.eye(50)[:1], laws.Normal(50), 5, n_directions=50, rng=0)
+    assert not far.trusted
+
+
+def test_a_tolerance_takes_no_more_directions_than_against_a_sample() -> None:
+    x, y = (np.random.default_rng(seed).normal(size=(1000, 3)) for seed in (5, 6))
+    law, sample = (osl.sliced_wasserstein(x, other, rng=0, rtol=0.01) for other in (laws.Normal(3), y))
+    assert law.converged
+    assert law.n_directions <= sample.n_directions
+
+
 def test_samples_have_the_law() -> None:
     """Kolmogorov's test of a coordinate; false alarms: 0.1% a law."""
     for law, line in LAWS.values():
