@@ -431,7 +431,28 @@ REFUSALS = {
     "function": (lambda x, law: laws.from_quantiles(3, 2), "`function` must be a quantile function"),
     "skew": (lambda x, law: laws.from_quantiles(lambda u: -np.log1p(-u), 2), "must be symmetric"),
     "falling": (lambda x, law: laws.from_quantiles(lambda u: 0.5 - u, 2), "must be increasing"),
+    "scalar": (lambda x, law: laws.from_quantiles(lambda u: float(u), 2), "`function` must take a NumPy array"),
     "sampled": (lambda x, law: laws.from_quantiles(student, 2).sample(3), "on lines only"),
+    "fewer than none": (lambda x, law: law.sample(-1), "`n` must be at least 0; got -1"),
+    "half a point": (lambda x, law: law.affine(2.0).sample(2.5), "`n` must be an integer; got 2.5"),
+    "no randomness": (lambda x, law: law.sample(2, rng="x"), "`rng` must be None, an integer"),
+    "mean and covariance": (lambda x, law: laws.Normal(np.zeros(3), np.eye(3)), r"dim\)\.affine\("),
+    "radius": (lambda x, law: laws.Ball(3, radius=2), r"`Ball\(dim\)\.affine\(radius, centre\)`"),
+    "class": (lambda x, law: osl.sliced_wasserstein(x, laws.Normal), r"such as `osl.laws.Normal\(3\)`"),
+    "class of a target": (
+        lambda x, law: osl.nn.SlicedWassersteinLoss(target=laws.Ball),
+        r"`target` is a class: pass a law of it, such as `osl.laws.Ball\(3\)`",
+    ),
+    "circle": (
+        lambda x, law: osl.circular_wasserstein([1.0], laws.Sphere(2), period=1),
+        '`y` cannot be a law .*"uniform"',
+    ),
+    "great circles": (lambda x, law: osl.spherical_sliced_wasserstein(x, laws.Sphere(3)), '`y` .*"uniform"'),
+    "spherical loss": (
+        lambda x, law: osl.nn.SphericalSlicedWassersteinLoss(target=laws.Sphere(3)),
+        '`target` cannot be a law .*"uniform"',
+    ),
+    "tails": (lambda x, law: osl.sliced_wasserstein(x, law, 50), "at most 37.8 .*infinite, or mostly in tails"),
 }
 
 
