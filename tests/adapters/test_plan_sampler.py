@@ -210,6 +210,20 @@ def test_a_matcher_of_torchcfm_takes_it(within_classes):
         assert xt.shape == ut.shape == x0.shape
 
 
+def test_options_of_torchcfm_are_answered_and_torch_generators_taken():
+    for call in (lambda: PlanSampler(method="exact"), lambda: PlanSampler("exact")):
+        with pytest.raises(TypeError, match=r"`method`, `reg` and other options .* are left out"):
+            call()
+    x0, x1 = batches(20, 30)
+    one, same, other = (
+        PlanSampler(rng=torch.Generator().manual_seed(k)).sample_plan(x0, x1)[1] for k in (3, 3, 4)
+    )
+    assert one.equal(same)
+    assert not one.equal(other)
+    with pytest.raises(TypeError, match="`rng` must be None, an integer"):
+        PlanSampler(rng="x")
+
+
 def test_what_is_refused():
     x, sampler = torch.randn(8, 2), osl.adapters.PlanSampler(rng=0)
     with pytest.raises(ValueError, match="`y0` must be a tensor with a label for every point"):

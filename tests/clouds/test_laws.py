@@ -365,6 +365,31 @@ def test_tolerances_and_trust(rng: np.random.Generator) -> None:
         assert np.isnan(est.data_stderr)
 
 
+@pytest.mark.parametrize("law", [laws.Normal(3), laws.Ball(3), laws.Cube(3), laws.Sphere(3).affine(2.0, 5.0)])
+def test_samples_of_a_law_are_trusted_against_it(law: laws.Law) -> None:
+    """Intervals of 1,000 points against their law, with default directions: all of 20 samples are trusted.
+
+    Fixed seeds, so no false alarms. Negative controls: three directions are doubted for some of the samples,
+    and a point far away is doubted at a power that few directions carry.
+    """
+    rng, few = np.random.default_rng(11), []
+    for seed in range(20):
+        x = law.sample(1000, rng)
+        est = osl.sliced_wasserstein(x, law, rng=seed)
+        assert est.trusted, est
+        few.append(osl.sliced_wasserstein(x, law, n_directions=3, rng=seed).trusted)
+    assert not all(few)
+    far = osl.sliced_wasserstein(100 * np.eye(50)[:1], laws.Normal(50), 5, n_directions=50, rng=0)
+    assert not far.trusted
+
+
+def test_a_tolerance_takes_no_more_directions_than_against_a_sample() -> None:
+    x, y = (np.random.default_rng(seed).normal(size=(1000, 3)) for seed in (5, 6))
+    law, sample = (osl.sliced_wasserstein(x, other, rng=0, rtol=0.01) for other in (laws.Normal(3), y))
+    assert law.converged
+    assert law.n_directions <= sample.n_directions
+
+
 def test_samples_have_the_law() -> None:
     """Kolmogorov's test of a coordinate; false alarms: 0.1% a law."""
     for law, line in LAWS.values():
@@ -406,7 +431,28 @@ REFUSALS = {
     "function": (lambda x, law: laws.from_quantiles(3, 2), "`function` must be a quantile function"),
     "skew": (lambda x, law: laws.from_quantiles(lambda u: -np.log1p(-u), 2), "must be symmetric"),
     "falling": (lambda x, law: laws.from_quantiles(lambda u: 0.5 - u, 2), "must be increasing"),
+    "scalar": (lambda x, law: laws.from_quantiles(lambda u: float(u), 2), "`function` must take a NumPy array"),
     "sampled": (lambda x, law: laws.from_quantiles(student, 2).sample(3), "on lines only"),
+    "fewer than none": (lambda x, law: law.sample(-1), "`n` must be at least 0; got -1"),
+    "half a point": (lambda x, law: law.affine(2.0).sample(2.5), "`n` must be an integer; got 2.5"),
+    "no randomness": (lambda x, law: law.sample(2, rng="x"), "`rng` must be None, an integer"),
+    "mean and covariance": (lambda x, law: laws.Normal(np.zeros(3), np.eye(3)), r"dim\)\.affine\("),
+    "radius": (lambda x, law: laws.Ball(3, radius=2), r"`Ball\(dim\)\.affine\(radius, centre\)`"),
+    "class": (lambda x, law: osl.sliced_wasserstein(x, laws.Normal), r"such as `osl.laws.Normal\(3\)`"),
+    "class of a target": (
+        lambda x, law: osl.nn.SlicedWassersteinLoss(target=laws.Ball),
+        r"`target` is a class: pass a law of it, such as `osl.laws.Ball\(3\)`",
+    ),
+    "circle": (
+        lambda x, law: osl.circular_wasserstein([1.0], laws.Sphere(2), period=1),
+        '`y` cannot be a law .*"uniform"',
+    ),
+    "great circles": (lambda x, law: osl.spherical_sliced_wasserstein(x, laws.Sphere(3)), '`y` .*"uniform"'),
+    "spherical loss": (
+        lambda x, law: osl.nn.SphericalSlicedWassersteinLoss(target=laws.Sphere(3)),
+        '`target` cannot be a law .*"uniform"',
+    ),
+    "tails": (lambda x, law: osl.sliced_wasserstein(x, law, 50), "at most 37.8 .*infinite, or mostly in tails"),
 }
 
 

@@ -86,3 +86,9 @@ def test_counts_leave_out_equal_ends() -> None:
 def test_bad_input(arguments: tuple, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         osl.quantile_function(*arguments)
+
+
+@pytest.mark.parametrize("weights", [[-1.0, 2.0], [0.5], [0.5, 0.6]])
+def test_errors_name_the_weights(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"^`weights` must"):
+        osl.quantile_function([1.0, 2.0], [0.5], weights=weights)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from orthoslice.applications.match.match import match
+from orthoslice.backend.arrays import host_generator
+from orthoslice.check.names import says
 
 try:
     import torch
@@ -30,8 +32,8 @@ class PlanSampler:
     n_sweeps, workers
         As in :func:`orthoslice.match`.
     rng
-        An integer, a NumPy generator or None. Calls go on in one stream, so that every batch gets directions of
-        its own, and a sampler made with the same integer repeats them all.
+        An integer, a NumPy or torch generator, or None. Calls go on in one stream, so that every batch gets
+        directions of its own, and a sampler made with the same integer repeats them all.
 
     Notes
     -----
@@ -58,16 +60,20 @@ class PlanSampler:
     True
     """
 
+    @says(
+        "Pairs are those of `osl.match`: torchcfm's `method`, `reg` and other options of its solvers have no "
+        "counterpart and are left out."
+    )
     def __init__(
         self,
         *,
         within_classes: bool = False,
         n_sweeps: int | None = None,
         workers: int | None = None,
-        rng: int | np.random.Generator | None = None,
+        rng: int | np.random.Generator | torch.Generator | None = None,
     ) -> None:
         self.within_classes, self.n_sweeps, self.workers = within_classes, n_sweeps, workers
-        self._generator = np.random.default_rng(rng)
+        self._generator = host_generator(rng)
 
     def sample_plan(
         self, x0: torch.Tensor, x1: torch.Tensor, replace: bool = False

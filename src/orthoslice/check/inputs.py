@@ -84,6 +84,10 @@ def _what_to_pass(name: str, value: object) -> str:
             " Dask collections can be passed to `sliced_wasserstein`, `projected_wasserstein`, "
             f"`two_sample_test` and `pairwise`; here pass `{name}.compute()`, or some of its rows."
         )
+    if isinstance(value, type):
+        return " That is a class, not an object of it." + (
+            f" Pass a law, such as `osl.laws.{value.__name__}(3)`." if hasattr(value, "affine") else ""
+        )
     if hasattr(value, "affine") and hasattr(value, "sample"):
         return (
             " A law can be the `y` of `sliced_wasserstein`, `value_and_grad` and `two_sample_test`, and the "

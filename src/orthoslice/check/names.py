@@ -56,10 +56,41 @@ def answers_other_names(function: Callable[Arguments, Answer]) -> Callable[Argum
     return call
 
 
+def says(hint: str) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
+    """The same function, but the error for arguments that it does not take ends with `hint`.
+
+    Examples
+    --------
+    >>> @says("A radius goes into `affine`.")
+    ... def ball(dim): ...
+    >>> ball(3, 2.0)
+    Traceback (most recent call last):
+    TypeError: ball() takes 1 positional argument but 2 were given. A radius goes into `affine`.
+    """
+
+    def hinting(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+        @functools.wraps(function)
+        def call(*args: Arguments.args, **options: Arguments.kwargs) -> Answer:
+            try:
+                return function(*args, **options)
+            except TypeError as error:
+                if _failed_deeper(error):
+                    raise
+                raise TypeError(f"{error}. {hint}") from None
+
+        return call
+
+    return hinting
+
+
+def _failed_deeper(error: TypeError) -> bool:
+    """Whether it was another call that failed, within the function that was called."""
+    return error.__traceback__ is None or error.__traceback__.tb_next is not None
+
+
 def _tell_our_name(function: Callable[..., object], error: TypeError) -> None:
     """Raise with our name for an option, if that is what a call failed at."""
-    # A deeper traceback is the failure of another call.
-    if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+    if _failed_deeper(error):
         return
     what, parameters = function.__qualname__.removesuffix(".__init__"), inspect.signature(function).parameters
     if re.search(r"positional arguments? but", str(error)) and "x_weights" in parameters:

@@ -171,31 +171,32 @@ def make_clouds(
     return _with_batch_axes(clouds[0], axes), _with_batch_axes(clouds[1], axes)
 
 
-def one_cloud(x: object, x_weights: object = None) -> Cloud:
-    """As :func:`make_clouds`, where the user gave no second cloud."""
-    x, _ = match_frames(x, x, x_weights, None)
-    named = _read({"x": x, "x_weights": x_weights})
-    return _checked("x", named, exact_dtype(named["x"], named["x"]))
+def one_cloud(x: object, weights: object = None, named: str = "x_weights") -> Cloud:
+    """As :func:`make_clouds`, where the user gave no second cloud; `named` is what the weights are called."""
+    x, _ = match_frames(x, x, weights, None)
+    found = _read({"x": x, named: weights})
+    return _checked("x", found, exact_dtype(found["x"], found["x"]), named)
 
 
 def _read(given: dict[str, object]) -> dict[str, Array]:
     """Arrays of one library and device by name, without those that are None; points come before weights."""
     named: dict[str, Array] = {}
     for name, value in given.items():
-        if value is not None or not name.endswith("_weights"):
-            like = named["x"] if name.endswith("_weights") and library(value) is None else None
+        if value is not None or not name.endswith("weights"):
+            like = named["x"] if name.endswith("weights") and library(value) is None else None
             named[name] = as_array(name, value, like=like)
     check_same_library(named)
     return named
 
 
-def _checked(name: str, named: dict[str, Array], dtype: DType) -> Cloud:
+def _checked(name: str, named: dict[str, Array], dtype: DType, of_weights: str | None = None) -> Cloud:
     points = as_floating(name, named[name], dtype)
     largest = check_points(name, points)
-    weights = named.get(f"{name}_weights")
+    of_weights = of_weights or f"{name}_weights"
+    weights = named.get(of_weights)
     if weights is not None:
-        weights = check_weights(f"{name}_weights", weights, name, points)
-        points, weights = _share_batch(name, points, weights)
+        weights = check_weights(of_weights, weights, name, points)
+        points, weights = _share_batch(name, points, of_weights, weights)
         if is_uniform(weights):
             weights = None
     return Cloud(points, weights, largest)
@@ -287,14 +288,14 @@ def _with_batch_axes(cloud: Cloud, axes: int) -> Cloud:
     return Cloud(points, weights, cloud.largest)
 
 
-def _share_batch(name: str, points: Points, weights: Array) -> tuple[Array, Array]:
+def _share_batch(name: str, points: Points, of_weights: str, weights: Array) -> tuple[Array, Array]:
     """Points and weights repeated along leading axes that only the other has."""
     xp = namespace(points)
     try:
         batch = np.broadcast_shapes(tuple(points.shape[:-2]), tuple(weights.shape[:-1]))
     except ValueError:
         raise ValueError(
-            f"The leading axes of `{name}` and `{name}_weights` must broadcast; "
+            f"The leading axes of `{name}` and `{of_weights}` must broadcast; "
             f"got shapes {tuple(points.shape)} and {tuple(weights.shape)}."
         ) from None
     if batch == tuple(points.shape[:-2]) == tuple(weights.shape[:-1]):

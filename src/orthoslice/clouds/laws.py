@@ -27,12 +27,13 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, HostArray, constant, namespace, to_numpy
+from orthoslice.backend.arrays import Array, HostArray, constant, host_generator, namespace, to_numpy
 from orthoslice.check.inputs import as_array, on_host
+from orthoslice.check.names import says
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.quantiles import Profile, Table, cube_table
 
@@ -87,7 +88,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, n: int, rng: Any = None) -> HostArray:
-        """Independent points `(n, dim)` of the law, float64; `rng` is an integer or a NumPy ``Generator``."""
+        """Independent points `(n, dim)` of the law, float64; `rng` as everywhere, but for a JAX key."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ class Base(Law):
         """
 
     def sample(self, n: int, rng: Any = None) -> HostArray:
-        return self._sampled(n, np.random.default_rng(rng))
+        from orthoslice.directions.base import check_count
+
+        return self._sampled(check_count("n", n, 0), host_generator(rng))
 
     @abc.abstractmethod
     def _sampled(self, n: int, rng: np.random.Generator) -> HostArray: ...
@@ -158,20 +161,32 @@ class Round(Base):
 
     def check_moments(self, p: float) -> None:
         tail = profile(self).tail
-        told = f"{self!r}, whose quantiles grow as u**-{tail:.3g} towards level 0"
-        if p * tail > _MOST_TAIL:
-            raise ValueError(
-                f"`p` must be less than {1 / tail:.3g} for {told}: higher moments are infinite, and distances "
-                f"with them; got {p:g}."
-            )
-        if p * tail > _MOST_TAIL_AT_NODES and p not in (1, 2):
-            raise ValueError(
-                f"`p` must be 1, 2, or at most {_MOST_TAIL_AT_NODES / tail:.3g} for {told}: most of other "
-                f"moments is in tails where they cannot be worked out; got {p:g}."
-            )
+        if p * tail <= (_MOST_TAIL if p in (1, 2) else _MOST_TAIL_AT_NODES):
+            return
+        most = _MOST_TAIL_AT_NODES / tail
+        allowed = [f"{k}" for k in (1, 2) if most < k <= _MOST_TAIL / tail]
+        allowed += [f"at most {most:.3g}"] if most >= 1 else []
+        raise ValueError(
+            f"`p` must be {' or '.join(allowed) or 'less than 1'} for {self!r}, whose quantiles grow as "
+            f"u**-{tail:.3g} towards level 0: other moments are infinite, or mostly in tails where they cannot "
+            f"be worked out; got {p:g}."
+        )
 
     def tables(self, lines: Callable[[], Array], like: Array) -> Table:
         return line_table(self, like)
+
+
+Named = TypeVar("Named", bound=Base)
+
+
+def _named(law: type[Named]) -> type[Named]:
+    """The class of a law that has no options but `dim`; its error says where others go."""
+    hint = (
+        "A law has no options but `dim`: others go into `affine`, such as "
+        "`Normal(dim).affine(np.linalg.cholesky(covariance), mean)` and `Ball(dim).affine(radius, centre)`."
+    )
+    setattr(law, "__init__", says(hint)(law.__init__))  # noqa: B010 - mypy forbids the assignment
+    return law
 
 
 @functools.lru_cache(maxsize=64)
@@ -180,6 +195,7 @@ def profile(law: Round) -> Profile:
     return Profile(law.line_quantile)
 
 
+@_named
 @dataclass(frozen=True)
 class Normal(Round):
     """The standard normal law: mean 0, covariance the identity.
@@ -206,6 +222,7 @@ class Normal(Round):
         return rng.standard_normal((n, self.dim))
 
 
+@_named
 @dataclass(frozen=True)
 class Sphere(Round):
     """The uniform law on the unit sphere, the points of length 1 in two or more dimensions.
@@ -228,6 +245,7 @@ class Sphere(Round):
         return _unit_rows(rng, n, self.dim)
 
 
+@_named
 @dataclass(frozen=True)
 class Ball(Round):
     """The uniform law on the unit ball, the points of length up to 1.
@@ -248,6 +266,7 @@ class Ball(Round):
         return _unit_rows(rng, n, self.dim + 2)[:, : self.dim]
 
 
+@_named
 @dataclass(frozen=True)
 class Cube(Base):
     """The uniform law on the cube [-1, 1]^dim. That on [0, 1]^dim is ``Cube(dim).affine(0.5, 0.5)``.
@@ -341,7 +360,13 @@ def from_quantiles(function: Callable[[HostArray], HostArray], dim: int) -> Radi
     if not callable(function):
         raise TypeError(f"`function` must be a quantile function; got {function!r}.")
     law = Radial(dim, function)
-    low, high = (np.asarray(function(u), dtype=np.float64) for u in (_TRIED, 1 - _TRIED))
+    try:
+        low, high = (np.asarray(function(u), dtype=np.float64) for u in (_TRIED, 1 - _TRIED))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`function` must take a NumPy array of numbers and give as many; it raised {error!r}. "
+            "`np.vectorize` makes that of a function of one number."
+        ) from error
     if low.shape != _TRIED.shape or not np.isfinite([low, high]).all():
         raise ValueError("`function` must give a finite number for every number between 0 and 1.")
     if not np.allclose(low, -high, rtol=1e-4, atol=1e-6 * np.abs(low).max()):

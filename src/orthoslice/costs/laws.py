@@ -53,11 +53,12 @@ class AgainstLaw(Score):
         return LawCloud(points)
 
     def example(self, y: Cloud) -> Cloud:
-        # Normal points with the mean of the law, and as wide.
+        # Normal points as wide as the law, moved to its mean: chance in theirs would look like a gap.
         frame, rng = to_numpy(y.points), np.random.default_rng(0)
         is_scaled = frame.shape[-2] - 1 != self.law.dim
         axes = frame[..., 1:, :1] if is_scaled else frame[..., 1:, :]
         drawn = rng.standard_normal((_EXAMPLES, frame.shape[-1] if is_scaled else self.law.dim))
+        drawn -= drawn.mean(axis=0)
         points = drawn * axes if is_scaled else drawn @ axes
         return Cloud((frame[..., :1, :] + self.law.width * points).astype(frame.dtype))
 

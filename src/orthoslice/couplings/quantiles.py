@@ -7,7 +7,7 @@ from typing import Any
 from orthoslice.backend.arrays import Array, detach, device, is_readable, namespace, to_numpy, wide_float
 from orthoslice.check.inputs import as_array, as_floating, as_line, check_same_library
 from orthoslice.check.names import answers_other_names
-from orthoslice.clouds.cloud import make_clouds
+from orthoslice.clouds.cloud import one_cloud
 from orthoslice.couplings.orders import stable_order
 
 
@@ -52,7 +52,7 @@ def quantile_function(x: Any, levels: Any, *, weights: Any = None) -> Array:
     [5.0]
     """
     points = as_line("x", x)
-    cloud, _ = make_clouds(points, points, weights)
+    cloud = one_cloud(points, weights, "weights")
     values = cloud.points[..., 0]
     xp, wide = namespace(values), wide_float(values)
     levels = as_array("levels", levels, like=values)

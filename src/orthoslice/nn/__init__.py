@@ -179,7 +179,7 @@ class SphericalSlicedWassersteinLoss(Loss):
         seed: int | None = None,
         memory: int | str = "512MB",
     ) -> None:
-        self._name, self._on_sphere = check_geometry(geometry, target)
+        self._name, self._on_sphere = check_geometry(geometry, target, "target")
         self._is_uniform = isinstance(target, str)
         dim = directions.shape[-1] if hasattr(directions, "shape") else 0
         planes = check_planes(directions, dim)

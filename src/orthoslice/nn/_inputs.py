@@ -20,6 +20,8 @@ def check_target(target: Any) -> None:
             "`target` can be a law in `osl.nn.SlicedWassersteinLoss` alone, in one process; here pass a "
             "tensor, such as `torch.as_tensor(target.sample(1000))`."
         )
+    if isinstance(target, type) and issubclass(target, Law):
+        raise TypeError(f"`target` is a class: pass a law of it, such as `osl.laws.{target.__name__}(3)`.")
     check_tensor("target", target)
     if target.requires_grad:
         raise ValueError(

@@ -12,6 +12,7 @@ from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_p, is_real
 from orthoslice.clouds.cloud import Cloud, make_clouds
 from orthoslice.clouds.conditioning import rescaled
+from orthoslice.clouds.laws import Law
 from orthoslice.clouds.masses import shared_masses
 from orthoslice.costs.circle import check_circle_p, circle_slopes, turns_of, uniform_circle_slopes
 from orthoslice.costs.spheres import refuse_weight_gradients
@@ -113,6 +114,7 @@ def circular_wasserstein(
     p = check_p(p)
     if not is_real(period) or not 0 < period < math.inf:
         raise ValueError(f"`period` must be a positive real number, the length of the circle; got {period!r}.")
+    refuse_law("y", y)
     is_uniform = isinstance(y, str)
     if is_uniform:
         if y != UNIFORM:
@@ -131,6 +133,15 @@ def circular_wasserstein(
     request = _Request(p, float(period))
     turns, _ = differentiable(_compute, request, inputs, (), (1, 1, 1, 1), compilable=True)
     return CircularTransport(p, float(period), turns)
+
+
+def refuse_law(name: str, given: object) -> None:
+    """Raise for a law of ``osl.laws``, which is known on lines and not on circles."""
+    if isinstance(given, Law):
+        raise TypeError(
+            f'`{name}` cannot be a law of `osl.laws` here: for the uniform law pass "{UNIFORM}", for others '
+            f"points, `{name}.sample(1000)`; got {given!r}."
+        )
 
 
 class _Request(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orthoslice.applications.spherical.circle import UNIFORM
+from orthoslice.applications.spherical.circle import UNIFORM, refuse_law
 from orthoslice.backend.arrays import (
     RNG,
     Array,
@@ -130,8 +130,9 @@ def _without_tape(x: Any) -> Any:
     return x if library(x) is None else detach(x)
 
 
-def check_geometry(geometry: Any, y: Any) -> tuple[str, Spherical]:
+def check_geometry(geometry: Any, y: Any, name: str = "y") -> tuple[str, Spherical]:
     """The name of the distance and its score, from the names that the user gave."""
+    refuse_law(name, y)
     if geometry not in _SCORES:
         raise ValueError(f"`geometry` must be one of {sorted(_SCORES)}; got {geometry!r}.")
     if not isinstance(y, str):

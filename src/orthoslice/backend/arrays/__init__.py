@@ -69,7 +69,7 @@ from orthoslice.backend.arrays.operations import (
     scatter_add,
 )
 from orthoslice.backend.arrays.pytree import register_pytree
-from orthoslice.backend.arrays.rng import RNG, index_beside, resolve_rng
+from orthoslice.backend.arrays.rng import RNG, host_generator, index_beside, resolve_rng
 
 __all__ = [
     "CONTROLS",
@@ -111,6 +111,7 @@ __all__ = [
     "float_info",
     "full_precision",
     "gathered",
+    "host_generator",
     "index_beside",
     "is_bridged",
     "is_captured",

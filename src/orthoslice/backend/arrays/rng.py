@@ -79,6 +79,12 @@ def _integer_seed(rng: RNG) -> int:
     )
 
 
+def host_generator(rng: RNG) -> np.random.Generator:
+    """A NumPy generator from a source of randomness; the same one if that is what it is."""
+    is_numpy = rng is None or isinstance(rng, np.random.Generator | np.random.SeedSequence)
+    return np.random.default_rng(rng if is_numpy else _integer_seed(rng))
+
+
 def _check_captured(rng: RNG) -> None:
     """Refuse what would be drawn once, on the host, while the replays of a CUDA graph repeat it."""
     torch = sys.modules["torch"]
