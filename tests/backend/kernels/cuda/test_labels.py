@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
-from orthoslice.applications.two_sample import labels, permutations, pricing
-from orthoslice.applications.two_sample import pooled, testing
+from orthoslice.applications.two_sample import labels, permutations, pooled, pricing, testing
 from orthoslice.backend.arrays import LABELS, Key
 from orthoslice.backend.kernels import LABELLINGS
 from orthoslice.backend.kernels.cuda.labels import GROUP, draw_words, line_costs, space_costs
