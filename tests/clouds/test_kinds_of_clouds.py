@@ -57,6 +57,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
 }
 SINGLE: dict[str, Callable[..., Any]] = {
+    "largest slice": lambda x, y, v, w: (
+        osl.max_sliced_wasserstein(x, y, x_weights=v, y_weights=w, n_starts=2, n_directions=64, rng=0).distance
+    ),
+    "cheapest": lambda x, y, v, w: osl.cheapest_coupling(
+        x, y, x_weights=v, y_weights=w, n_directions=8, rng=0
+    ).cost(),
+    "narrow bounds": lambda x, y, v, w: osl.wasserstein_bounds(x, y, x_weights=v, y_weights=w, rtol=1e-6).upper,
+    "against a law": lambda x, y, v, w: (
+        osl.sliced_wasserstein(x, osl.laws.Normal(x.shape[1]), x_weights=v, **OPTIONS).value
+    ),
     "bounds": lambda x, y, v, w: [
         (b := osl.wasserstein_bounds(x, y, x_weights=v, y_weights=w, n_directions=8, rng=0)).lower,
         b.upper,
@@ -81,6 +91,11 @@ UNWEIGHTED: dict[str, Callable[..., Any]] = {
     "test, projected": lambda x, y: (
         osl.two_sample_test(x, y, method="projected", n_permutations=19, **OPTIONS).null_distribution
     ),
+    "test, auto": lambda x, y: (
+        (t := osl.two_sample_test(x, y, method="auto", n_permutations=19, **OPTIONS)).null_distribution
+        + t.column_statistics.sum()
+    ),
+    "vectors": lambda x, y: (e := osl.embed([x, y], n=8, **OPTIONS)).vectors[0] - e.vectors[1],
     "bootstrap": lambda x, y: osl.bootstrap(x, y + 3, n_resamples=99, **OPTIONS).interval(0.9),
     "pairwise": lambda x, y: osl.pairwise([x, y, x], **OPTIONS).distance,
     "pairwise, projected": lambda x, y: osl.pairwise([x, y, x], method="projected", **OPTIONS).distance,
@@ -125,21 +140,25 @@ def problem(
 @pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("offset", [0.0, 3e4])
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", ["", "x", "xy"])
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_files_answer_as_arrays_do(
     tmp_path: Path,
     dtype: str,
     batch: tuple[int, ...],
-    weighted: bool,
+    weighted: str,
     ties: bool,
     offset: float,
     rng: np.random.Generator,
 ) -> None:
     x, y = problem(rng, dtype, offset, batch, ties)
-    v = weights(rng, 37) if not batch else np.stack([weights(rng, 37) for _ in range(*batch)])
-    given = (v, None) if weighted else (None, None)
+    given = tuple(
+        np.reshape([weights(rng, c.shape[-2]) for _ in range(*batch or (1,))], c.shape[:-1])
+        if name in weighted
+        else None
+        for name, c in (("x", x), ("y", y))
+    )
     kinds = kinds_of(tmp_path, x, y)
     rtol = 2e-4 if dtype == "float32" else 1e-9
     for name, function in (FUNCTIONS if batch else FUNCTIONS | SINGLE).items():
