@@ -85,6 +85,7 @@ def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
     told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
     assert told in words
     some = " ".join(run("test", *files, "--max-rows", 150, "--words", *QUICK).stdout.split())
+    assert some.index("were shuffled") < some.index("Column by column") < some.index("Of the two looks")
     assert "In 150 rows of each table, chosen at random, columns do not go together as before, most" in some
     # The control: where they go together as before nothing is said of it.
     assert "go together" not in run("test", files[0], files[0], "--words", *QUICK).stdout
@@ -156,6 +157,19 @@ def test_copies_are_equal_however_many_rows_are_looked_at(run, tmp_path):
     assert not run("compare", files[0], write(tmp_path / "c.csv", a | {"u": a["u"] + 1}), *QUICK).record[
         "equal"
     ]
+
+
+def test_a_pvalue_near_the_level_is_told_with_its_error(run, tmp_path):
+    draw = np.random.default_rng(1)
+    files = [
+        write(tmp_path / f"{name}.csv", {"u": draw.normal(0.3 * k, 1, size=60)}) for k, name in enumerate("ab")
+    ]
+    found = run("test", *files, *QUICK).record["test"]
+    p = found["pvalue"]
+    assert found["stderr"] == pytest.approx(np.sqrt(p * (1 - p) / 100))
+    for level, told in ((p, True), (p + found["stderr"], True), (p + 5 * found["stderr"], False)):
+        words = " ".join(run("test", *files, "--level", level, "--words", *QUICK).stdout.split())
+        assert (f"on either side of {level:g}: more shuffles can tell." in words) == told
 
 
 def test_a_verdict_is_of_the_columns_looked_at(run, tmp_path):
@@ -257,6 +271,8 @@ def test_a_small_shift_of_many_rows_is_found_by_all_of_them(run, tmp_path):
     words = " ".join(run("compare", *files, "--words", "--max-rows", 100, *QUICK).stdout.split())
     assert "all 100,000 and 100,000 rows were compared" in words
     assert "100 rows of each table, chosen at random, were shuffled" in words
+    # What decides comes first.
+    assert words.index("Column by column") < words.index("were shuffled") < words.index("Of the two looks")
     assert "exact about those rows, not about the files" in words
 
 

@@ -97,6 +97,7 @@ def of_comparison(found: Comparison) -> dict[str, Any]:
             "method": getattr(test, "method", "distance"),
             "statistic": test.statistic,
             "pvalue": test.pvalue,
+            "stderr": test.pvalue_stderr,
             "n_permutations": test.n_permutations,
             "p": test.p,
             "seed": test.seed,

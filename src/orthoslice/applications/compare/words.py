@@ -131,26 +131,30 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
             there = looked_at(len(found.columns or found.features), found.left_out)
             answer = f"No difference was found{there}."
     reached = round(test.pvalue * (many + 1)) - 1
-    few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
-    rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
-    lines = [
-        f"{rows} were shuffled between the two tables {many:,} times: {few} of the shuffles made them as "
-        f"different as they are (p = {test.pvalue:.2g})."
-    ]
-    tested = [change.pvalue for change in found.columns if change.pvalue is not None]
-    if tested and p != test.pvalue:
-        lines.append(
+    lines, by_columns = [_shuffled(found, test, reached)], _by_columns(found)
+    by_shuffles = by_columns is None or p == test.pvalue or test.pvalue <= by_columns
+    if by_columns is not None and p != test.pvalue:
+        line = (
             f"Column by column, all {len(found.x):,} and {len(found.y):,} rows were compared: the smallest p, "
-            f"adjusted for the number of columns, is {min(tested):.2g}. Of the two looks together, p = {p:.2g}."
+            f"adjusted for the number of columns, is {by_columns:.2g}."
         )
+        # The look that decides comes first.
+        lines.insert(int(by_shuffles), line)
+        lines.append(f"Of the two looks together, p = {p:.2g}.")
     if (p <= found.level) != (p <= DEFAULT_LEVEL):
         lines.append(f"By the level that was asked for, p counts as a difference up to {found.level:g}.")
     if p <= found.level and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
-    if least > min(found.level, DEFAULT_LEVEL):
+    low, high = (min(1.0, p / test.pvalue * end) for end in test.pvalue_interval())
+    if p >= least > min(found.level, DEFAULT_LEVEL):
         lines.append(f"So few rows give no p-value below {least:.2g}, whatever they hold.")
     elif p > found.level and not reached:
-        lines.append(f"p cannot be smaller with {many:,} shuffles: more of them can tell.")
+        lines.append(f"p cannot be smaller with {many:,} shuffles: more can tell.")
+    elif by_shuffles and low <= found.level <= high:
+        lines.append(
+            f"All possible shuffles would likely put p between {low:.2g} and {high:.2g}, on either side of "
+            f"{found.level:g}: more shuffles can tell."
+        )
     elif p > found.level and found.is_sampled:
         lines.append(
             f"That does not prove them equal: how columns go together was looked at in "
@@ -159,6 +163,22 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     elif p > found.level:
         lines.append("That does not prove them equal: with more rows a small difference might show.")
     return Section(ABOUT_CHANCE, answer, tuple(lines))
+
+
+def _shuffled(found: Comparison, test: TwoSampleResult, reached: int) -> str:
+    """What the test did, and how many of its shuffles reached what was found."""
+    many = test.n_permutations
+    few = "none" if reached == 0 else "all" if reached == many else f"{reached:,}"
+    rows = f"{_rows_looked_at(found)}, chosen at random," if found.is_sampled else "The rows"
+    return (
+        f"{rows} were shuffled between the two tables {many:,} times: {few} of the shuffles made them as "
+        f"different as they are (p = {test.pvalue:.2g})."
+    )
+
+
+def _by_columns(found: Comparison) -> float | None:
+    """The smallest p-value of a column, where columns were tested."""
+    return min((c.pvalue for c in found.columns if c.pvalue is not None), default=None)
 
 
 def looked_at(n_columns: int, left_out: Mapping[str, str]) -> str:
