@@ -58,6 +58,27 @@ def test_columns_are_matched_by_name_with_those_of_fit(rng):
         model.transform([f.rename(columns={"a": "z"}) for f in frames])
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_vectors_as_frames(rng, library):
+    pytest.importorskip(library)
+    clouds, _ = kinds(rng, 3)
+    model = osl.adapters.CloudVectors(8, n_directions=16)
+    with pytest.raises(NotFittedError):
+        model.get_feature_names_out()
+    plain = model.fit_transform(clouds)
+    names = model.get_feature_names_out().tolist()
+    assert names == [f"cloudvectors{k}" for k in range(plain.shape[1])]
+    frame = model.set_output(transform=library).transform(clouds)
+    assert type(frame).__module__.split(".")[0] == library
+    assert list(frame.columns) == names
+    np.testing.assert_array_equal(frame.to_numpy(), plain)
+    # As a step of a pipeline, by all counts of directions: those of a line are one.
+    lines = [c[:, :1] for c in clouds]
+    steps = make_pipeline(osl.adapters.CloudVectors(8), PCA(2)).set_output(transform=library)
+    assert list(steps.fit_transform(lines).columns) == ["pca0", "pca1"]
+    assert steps[:1].get_feature_names_out().shape == (8,)
+
+
 def test_any_sequence_and_integer(rng):
     pd = pytest.importorskip("pandas")
     clouds, _ = kinds(rng, 2)

@@ -12,13 +12,13 @@ from orthoslice.check.frames import is_frame, match_columns
 from orthoslice.check.many_clouds import agreeing_clouds, named_clouds
 
 try:
-    from sklearn.base import BaseEstimator, TransformerMixin
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise ImportError("`CloudVectors` is a transformer of scikit-learn: pip install scikit-learn.") from error
 
 
-class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class CloudVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Clouds as vectors whose Euclidean distances are sliced Wasserstein distances, as a step of a pipeline.
 
     :func:`orthoslice.embed` as a transformer. What it makes goes wherever vectors go: nearest neighbours,
@@ -33,6 +33,8 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     If the first cloud of `fit` is a data frame, columns of later frames are matched with its columns by name.
+    Vectors are named ``cloudvectors0`` and so on, `n` of them a direction, and with ``set_output`` they come as
+    data frames.
 
     Examples
     --------
@@ -84,6 +86,12 @@ class CloudVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = next(agreeing_clouds({0: first})).dim
         self._columns = first[:1] if is_frame(first) else None
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        """How long vectors are; scikit-learn names them by it."""
+        point = np.zeros((1, 1, self.n_features_in_))
+        return int(embed(point, **self.get_params()).vectors.shape[1])
 
     def transform(self, X: Any) -> HostArray:
         """The vectors of clouds, a row each, `(clouds, n_directions * n)`.
