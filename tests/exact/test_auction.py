@@ -70,6 +70,18 @@ def test_brackets_hold_on_random_problems(rng, only_auctions, monkeypatch):
         assert found.verify()
 
 
+@pytest.mark.parametrize("seed", [34, 103, 214, 233, 291, 357, 391, 425])
+def test_rows_in_several_pieces_keep_their_slackness(only_auctions, seed):
+    """A row that leaves one of its columns still holds the others, at no more than they are worth to it."""
+    rng = np.random.default_rng(seed)
+    (n, m), dim = rng.integers(5, 40, size=2), int(rng.integers(2, 6))
+    x, y = (rng.integers(0, 3, size=(k, dim)).astype(float) for k in (n, m))
+    a, b = (rng.integers(0, 4, size=k).astype(float) for k in (n, m))
+    for p in (1.0, 3.0):
+        found = wasserstein(x, y, p, x_weights=a / a.sum(), y_weights=b / b.sum())
+        assert found.lower > (1 - 1e-9) * found.upper
+
+
 @pytest.mark.parametrize("memory", [10**5, 10**9])
 @pytest.mark.parametrize("shape", [(300, 300), (300, 200), (150, 260)])
 def test_costs_in_memory_or_worked_out_anew(rng, only_auctions, memory, shape):

@@ -300,46 +300,72 @@ def fill_room(
     """Columns with room that no row holds bid for rows, until about `work` numbers have been looked at.
 
     Before rows buy a column that is too dear, all others have to become as dear, bid by bid. Here its price
-    falls to where the row that wants it most gains `eps` more than the next one would. That row leaves what it
-    holds, so that room moves to where rows have mass left.
+    falls to where the row that wants it most gains `eps` more than the next one would. That row leaves the
+    dearest room that it holds, so that room moves to where rows have mass left. What is dearest to a row
+    afterwards is what it bids with next.
     """
     n, m = costs.x.shape[0], price.size
     y, x_columns = np.ascontiguousarray(costs.y_columns.T), np.ascontiguousarray(costs.x.T)
-    least, cost = _list_minima(price, lists), np.empty(n)
+    # What a unit of a row costs it where it costs most, and what it costs in every piece.
+    dearest, pays = np.full(n, -np.inf), np.empty(pieces.owner.size)
+    cost, held = np.empty(n), np.zeros(n, dtype=np.int64)
     queue, first, count = np.empty(m, dtype=np.int64), 0, 0
+    waits, asked = np.zeros(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
+    keenest, its_cost, next_wanted = np.empty(m, dtype=np.int64), np.empty(m), np.empty(m)
     for j in range(m):
-        if _piece_of(pieces, j, -1)[0] != -1:
-            queue[count] = j
-            count += 1
+        k = pieces.head[j]
+        while k != -1:
+            row = pieces.owner[k]
+            if row == -1:
+                queue[count], waits[j] = j, True
+                count += 1
+            else:
+                pays[k] = _tile(costs, row, j, j + 1, cost)[0] + price[j]
+                dearest[row] = max(dearest[row], pays[k])
+                held[row] += pieces.mass[k]
+            k = pieces.following[k]
+    _cheapest(costs, price, lists, rows, dearest)
     while count > 0 and work > 0 and pieces.free[-1] > 1:
-        j, left = queue[first], -1
-        piece, before = _piece_of(pieces, j, -1)
-        if piece != -1:
-            row_costs(y, x_columns, costs.p, j, 0, n, cost)
-            work -= n
-            row, wanted = _keenest(least, cost)
-            paid = min(pieces.paid[piece], wanted - eps)
-            pieces.paid[piece], price[j] = paid, min(price[j], paid)
-            # Other rows keep what they wanted: were it lowered too, errors of `eps` would add up.
-            least[row] = cost[row] + paid
-            _note_price(lists, cost, j, paid)
-            left = _sell(pieces, piece, before, row, rows.left)
-        if piece == -1 or left == j:
+        j = queue[first]
+        if _piece_of(pieces, j, -1)[0] == -1:
+            waits[j] = False
             first, count = (first + 1) % m, count - 1
-        elif left != -1 and count < m:
+            continue
+        row_costs(y, x_columns, costs.p, j, 0, n, cost)
+        work -= n
+        row, wanted = _keenest(dearest, cost)
+        asked[j], keenest[j], its_cost[j], next_wanted[j] = True, row, cost[row], wanted
+        _note_price(lists, cost, j, wanted - eps)
+        left = _sell(pieces, pays, j, row, cost[row] + wanted - eps, rows.left, held, dearest)
+        if left != -1 and not waits[left]:
+            waits[left] = True
             queue[(first + count) % m] = left
             count += 1
+    for j in range(m):
+        if asked[j]:
+            # No row gains more than `eps` by it, and later bids may have made cheaper what was dearest.
+            wanted = max(next_wanted[j], dearest[keenest[j]] - its_cost[j])
+            price[j] = min(price[j], wanted - eps)
+            k = pieces.head[j]
+            while k != -1:
+                pieces.paid[k] = price[j]
+                k = pieces.following[k]
     _close_ranks(rows)
 
 
 @compiled
-def _list_minima(price: FloatArray, lists: Lists) -> FloatArray:
-    """What the cheapest column in the list of every row costs it."""
-    least = np.full(lists.bound.size, np.inf)
-    for i in range(least.size):
-        for k in range(lists.columns.shape[1]):
-            least[i] = min(least[i], lists.near[i, k] + price[lists.columns[i, k]])
-    return least
+def _cheapest(costs: Costs, price: FloatArray, lists: Lists, rows: Rows, dearest: FloatArray) -> None:
+    """Raise `dearest (n,)` of rows with mass left to what their cheapest column costs them."""
+    buffer, value = np.empty(_TILE), np.empty(lists.columns.shape[1] + 1)
+    for i in range(rows.left.size):
+        if rows.left[i] > 0:
+            least = np.inf
+            for k in range(lists.columns.shape[1]):
+                least = min(least, lists.near[i, k] + price[lists.columns[i, k]])
+            if least > lists.bound[i]:
+                _look(i, costs, price, lists, value, buffer)
+                least = value[0]
+            dearest[i] = max(dearest[i], least)
 
 
 @compiled
@@ -374,27 +400,60 @@ def _note_price(lists: Lists, cost: FloatArray, j: int, paid: float) -> None:
 
 
 @compiled
-def _sell(pieces: Pieces, piece: int, before: int, row: int, left: IntArray) -> int:
-    """Give a piece that no row holds to a row, at its price.
+def _sell(
+    pieces: Pieces,
+    pays: FloatArray,
+    j: int,
+    row: int,
+    offer: float,
+    left: IntArray,
+    held: IntArray,
+    dearest: FloatArray,
+) -> int:
+    """Have a row buy room of column j that no row holds, where a unit then costs it `offer`.
 
-    Returns the column whose room the row leaves for it, -1 if it had mass left to place, or the same column if
-    it has nothing elsewhere.
+    It places mass that is left, or else leaves its dearest room. Returns the column of that, or -1.
     """
-    j, paid = pieces.column[piece], pieces.paid[piece]
+    piece, before = _piece_of(pieces, j, -1)
+    own = _piece_of(pieces, j, row)[0]
     if left[row] > 0:
         amount = min(left[row], pieces.mass[piece])
         left[row] -= amount
-        _move(pieces, piece, before, amount, row, paid)
+        held[row] += amount
+        _move(pieces, piece, before, amount, row, pieces.paid[piece])
+        if own == -1:
+            pays[_piece_of(pieces, j, row)[0]] = offer
+        # Mass that is still left stays what is dearest.
+        if left[row] == 0:
+            dearest[row] = _two_dearest(pieces, pays, row, held[row])[1]
         return -1
-    held, size = 0, pieces.owner.size
-    while held < size and (pieces.owner[held] != row or pieces.mass[held] == 0 or pieces.column[held] == j):
-        held += 1
-    if held == size:
-        return int(j)
-    other, amount = pieces.column[held], min(pieces.mass[held], pieces.mass[piece])
-    _move(pieces, piece, before, amount, row, paid)
-    _move(pieces, held, _piece_of(pieces, other, row)[1], amount, -1, pieces.paid[held])
+    worst, _, others = _two_dearest(pieces, pays, row, held[row])
+    if worst == own:
+        pays[own], dearest[row] = offer, max(offer, others)
+        return -1
+    amount, other = min(pieces.mass[worst], pieces.mass[piece]), pieces.column[worst]
+    if amount == pieces.mass[worst]:
+        dearest[row] = max(offer, others)
+    _move(pieces, piece, before, amount, row, pieces.paid[piece])
+    if own == -1:
+        pays[_piece_of(pieces, j, row)[0]] = offer
+    _move(pieces, worst, _piece_of(pieces, other, row)[1], amount, -1, pieces.paid[worst])
     return int(other)
+
+
+@compiled
+def _two_dearest(pieces: Pieces, pays: FloatArray, row: int, held: int) -> tuple[int, float, float]:
+    """The piece in which a unit costs a row most, what it costs there, and what in the next one."""
+    worst, most, others, k = -1, -np.inf, -np.inf, 0
+    while held > 0:
+        if pieces.owner[k] == row and pieces.mass[k] > 0:
+            held -= pieces.mass[k]
+            if pays[k] > most:
+                worst, most, others = k, pays[k], most
+            elif pays[k] > others:
+                others = pays[k]
+        k += 1
+    return worst, most, others
 
 
 class _Search(NamedTuple):
