@@ -198,6 +198,8 @@ def test_frames_give_names(rng):
     assert found.to_frame()["name"].tolist() == [f.name for f in found.features]
     assert osl.explain(x, other, rng=0).features[0].name in other.columns
     assert {f.name for f in osl.explain(x, y, names="abc", rng=0).features} == set("abc")
+    wide = x * [1, 1, 100]
+    assert "Note: 'c' has 9" in str(osl.explain(wide, y, names=np.array(["a", "b", "c"]), rng=0))
     with pytest.raises(ValueError, match="`names` must be None beside a data frame"):
         osl.explain(frame, other, names=["a", "b", "c"])
     with pytest.raises(ValueError, match="one name a feature, 3; got 2"):

@@ -121,6 +121,22 @@ def check_names(name: str, names: Iterable[Hashable]) -> list[Hashable]:
     return columns
 
 
+def feature_names(
+    argument: str, names: Iterable[Hashable] | None, x: object, y: object
+) -> list[Hashable] | None:
+    """The columns of a frame or, of arrays, the names given for their features; None where there is neither."""
+    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
+    if names is None:
+        return of_frame
+    if of_frame is not None:
+        raise ValueError(f"`{argument}` must be None beside a data frame, whose columns are the names.")
+    # The repr of NumPy's strings, np.str_('age'), would show in texts.
+    named: list[Hashable] = [n.item() if isinstance(n, np.generic) else n for n in names]
+    if twice := repeated(named):
+        raise ValueError(f"`{argument}` must differ from each other; got {listed(twice)} twice.")
+    return named
+
+
 def repeated(names: Sequence[Hashable]) -> list[Hashable]:
     """The names that occur more than once."""
     if len(set(names)) == len(names):

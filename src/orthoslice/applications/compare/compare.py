@@ -20,7 +20,7 @@ from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.match.match import match_bytes
 from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
 from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
-from orthoslice.check.frames import column_names, is_frame
+from orthoslice.check.frames import feature_names
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_memory, check_p
 from orthoslice.clouds.cloud import Cloud, numpy_clouds
@@ -271,10 +271,10 @@ def prepare_comparison(
     """Check what :func:`compare` was given, and choose the rows that the slower parts look at."""
     if p is not None:
         check_p(p)
-    labels = _feature_names(features, x, y)
+    labels = feature_names("features", features, x, y)
     cloud_x, cloud_y = numpy_clouds("compare", x, y, x_weights, y_weights)
     if labels is None:
-        labels = tuple(f"x{k}" for k in range(cloud_x.dim))
+        labels = [f"x{k}" for k in range(cloud_x.dim)]
     elif len(labels) != cloud_x.dim:
         raise ValueError(f"`features` must have one name a feature, {cloud_x.dim}; got {len(labels)}.")
     _, seed = resolve_rng(rng, np.zeros(1))
@@ -290,7 +290,7 @@ def prepare_comparison(
     is_equal = is_sampled and have_same_rows(cloud_x.points, cloud_y.points)
     return PreparedComparison(
         names=(str(names[0]), str(names[1])),
-        features=labels,
+        features=tuple(labels),
         x=cloud_x,
         y=cloud_y,
         sample=(some_x, some_x if is_equal else some_rows(cloud_y, most, draw)),
@@ -307,16 +307,6 @@ def _run_test(x: HostArray, y: HostArray, p: float | None, **options: Any) -> Tw
     if p is None:
         return two_sample_test(x, y, method="auto", **options)
     return two_sample_test(x, y, p, **options)
-
-
-def _feature_names(features: Sequence[Hashable] | None, x: object, y: object) -> tuple[Hashable, ...] | None:
-    """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
-    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
-    if features is not None and of_frame is not None:
-        raise ValueError("`features` must be None beside a data frame, whose columns are the names.")
-    named = of_frame if features is None else features
-    # The repr of NumPy's strings, np.str_('age'), would show in texts.
-    return None if named is None else tuple(str(n) if isinstance(n, str) else n for n in named)
 
 
 def some_rows(cloud: Cloud, most: int, draw: np.random.Generator) -> Cloud:

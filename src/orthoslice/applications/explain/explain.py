@@ -15,7 +15,7 @@ from orthoslice.applications.explain.explanation import DifferentDirection, Expl
 from orthoslice.backend.arrays import RNG, HostArray, Key, resolve_rng
 from orthoslice.backend.memory import share_memory
 from orthoslice.backend.threads import default_workers, ordered_map
-from orthoslice.check.frames import column_names, is_frame, listed, repeated
+from orthoslice.check.frames import feature_names
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_level, check_memory, check_p
 from orthoslice.clouds.cloud import numpy_clouds
@@ -129,7 +129,7 @@ def explain(
     """
     p = check_p(p)
     check_level(level)
-    labels, rows = _feature_names(names, x, y), _row_labels(x)
+    labels, rows = feature_names("names", names, x, y), _row_labels(x)
     cloud_x, cloud_y = numpy_clouds("explain", x, y, x_weights, y_weights)
     if labels is None:
         labels = [f"x{k}" for k in range(cloud_x.dim)]
@@ -194,19 +194,6 @@ class Compared(NamedTuple):
     y_spread: HostArray
     gaps: HostArray
     """The largest differences of the distribution functions; NaN with weights."""
-
-
-def _feature_names(names: Any, x: Any, y: Any) -> list[Hashable] | None:
-    """The columns of a frame or what the user calls the features of arrays; None where there is neither."""
-    of_frame = next((column_names(n, c) for n, c in (("x", x), ("y", y)) if is_frame(c)), None)
-    if names is None:
-        return of_frame
-    if of_frame is not None:
-        raise ValueError("`names` must be None beside a data frame, whose columns are the names.")
-    named: list[Hashable] = list(names)
-    if twice := repeated(named):
-        raise ValueError(f"`names` must differ from each other; got {listed(twice)} twice.")
-    return named
 
 
 def _row_labels(x: object) -> Any:
