@@ -11,6 +11,7 @@ NAMES = {
     "fig3_swae": "Figure 3: sliced Wasserstein auto-encoders with three estimators (extra `torch`)",
     "fig4_trust_region": "Figure 4: PPO held near its old policy by SW or PW (extra `rl`)",
     "fig5_hidden_codes": "Figure 5: codes of auto-encoders trained with SW and with PW (extra `torch`)",
+    "law_as_prior": "Codes of figure 5 held to the law of the prior instead of points of it (extra `torch`)",
     "fig6_generators": "Figure 6: generators of 16 Gaussians, trained with SW or with PW (extra `torch`)",
     "swae_gradients": "How much gradients vary inside the auto-encoder, with each estimator (extra `torch`)",
     "match_quality": "How near `osl.match` comes to the optimal coupling, and in what time",

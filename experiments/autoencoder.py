@@ -22,7 +22,8 @@ from experiments.data import images_on
 
 PrecisionName: TypeAlias = Literal["bf16", "tf32"]
 PriorName: TypeAlias = Literal["cube", "disc"]
-DistanceName: TypeAlias = Literal["sliced", "projected"]
+DistanceName: TypeAlias = Literal["sliced", "projected", "law"]
+"""SW_1 or PW_1 to as many points of the prior as there are codes, or SW_1 to the law of the prior itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,10 @@ def initialize(network: nn.Module, seed: int) -> None:
             nn.init.zeros_(module.bias)
 
 
+LAWS: dict[PriorName, Callable[[int], osl.laws.Law]] = {"cube": osl.laws.Cube, "disc": osl.laws.Ball}
+"""What codes follow that :func:`draw_prior` draws."""
+
+
 def draw_prior(name: PriorName, n: int, dim: int, generator: torch.Generator) -> Tensor:
     """Codes as they should be: uniform on [-1, 1]^dim, or on the unit disc."""
     uniform = torch.rand(n, dim, generator=generator, device=generator.device)
@@ -118,17 +123,23 @@ def draw_prior(name: PriorName, n: int, dim: int, generator: torch.Generator) ->
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 
 
-def make_loss(distance: DistanceName, directions: str, n_directions: int, seed: int) -> nn.Module:
+def make_loss(
+    distance: DistanceName, directions: str, n_directions: int, seed: int, target: osl.laws.Law | None = None
+) -> nn.Module:
     """SW_1 or PW_1 with fresh directions at every step."""
     kind: Callable[..., nn.Module] = {
         "sliced": osl.nn.SlicedWassersteinLoss,
+        "law": osl.nn.SlicedWassersteinLoss,
         "projected": osl.nn.ProjectedWassersteinLoss,
     }[distance]
-    return kind(n_directions, p=1, directions=directions, seed=seed)
+    return kind(n_directions, p=1, directions=directions, seed=seed, target=target)
 
 
 class AutoEncoder:
-    """One training of it. Runs with one seed start alike, and see the same batches and codes of the prior."""
+    """One training of it.
+
+    Runs with one seed start alike, and those whose prior is drawn see the same batches and codes of the prior.
+    """
 
     def __init__(self, recipe: Recipe, device: str = "cpu", folder: str | None = None) -> None:
         self.recipe, self.device = recipe, device
@@ -143,7 +154,9 @@ class AutoEncoder:
         initialize(self.network, recipe.seed)
         self.decoder.start_grey(self._mean_pixel())
         self.network.to(device, memory_format=torch.channels_last)
-        self.loss = make_loss(recipe.distance, recipe.directions, recipe.n_directions, recipe.seed).to(device)
+        target = LAWS[recipe.prior](recipe.code_dim) if recipe.distance == "law" else None
+        loss = make_loss(recipe.distance, recipe.directions, recipe.n_directions, recipe.seed, target)
+        self.loss = loss.to(device)
         self.optimizer = torch.optim.RMSprop(
             self.network.parameters(), lr=recipe.learning_rate, alpha=0.9, eps=1e-7
         )
@@ -172,11 +185,12 @@ class AutoEncoder:
         return parts.detach()
 
     def parts_of_loss(self, chosen: Tensor, loss: nn.Module, generator: torch.Generator) -> Tensor:
-        """The mean norm of what is lost of an image, and the distance of the codes to as many of the prior."""
+        """The mean norm of what is lost of an image, and the distance of the codes to the prior."""
         x = self.batch(chosen)
         codes = self.encoder(x)
         lost = torch.sigmoid(self.decoder(codes)) - x
-        return torch.stack([lost.flatten(1).norm(dim=1).mean(), loss(codes, self.draw_prior(generator))])
+        priors = () if self.recipe.distance == "law" else (self.draw_prior(generator),)
+        return torch.stack([lost.flatten(1).norm(dim=1).mean(), loss(codes, *priors)])
 
     def draw_prior(self, generator: torch.Generator) -> Tensor:
         """As many codes of the prior as there are images in a batch."""

@@ -36,6 +36,8 @@ from experiments.swae_gradients import measuring
 from experiments.swae_gradients import tables as gradient_tables
 from experiments.trainings import Place
 
+import orthoslice as osl
+
 SMALL = Recipe(
     data="digits",
     distance="sliced",
@@ -115,7 +117,7 @@ def test_priors_are_uniform() -> None:
     assert kstest((drawn**2).sum(axis=1), "uniform").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("distance", ["sliced", "projected"])
+@pytest.mark.parametrize("distance", ["sliced", "projected", "law"])
 def test_both_parts_of_the_loss_reach_whom_they_should(distance: str) -> None:
     run = make(distance=distance)
     reconstruction, penalty = run.parts_of_loss(torch.arange(40), run.loss, run.generator)
@@ -131,6 +133,17 @@ def test_both_parts_of_the_loss_reach_whom_they_should(distance: str) -> None:
         n_encoder = len(list(run.encoder.parameters()))
         assert all(found[:n_encoder])
         assert found[n_encoder:] == [reaches_decoder] * len(list(run.decoder.parameters()))
+
+
+def test_law_is_that_of_points_that_are_drawn() -> None:
+    """SW_1 of many points of each prior to its law is small; negative control: it is not, to the other's."""
+    generator = torch.Generator().manual_seed(0)
+    for name, other in (("disc", "cube"), ("cube", "disc")):
+        points = draw_prior(name, 20_000, 2, generator)
+        right, wrong = (
+            osl.sliced_wasserstein(points, autoencoder.LAWS[law](2), 1, rng=0) for law in (name, other)
+        )
+        assert right.value < 0.01 < 0.05 < wrong.value
 
 
 def test_runs_of_a_seed_see_the_same() -> None:

@@ -29,6 +29,10 @@ from experiments.planted_changes.tables import TABLES
 from experiments.two_sample_level import simulating
 
 ROOT = Path(__file__).resolve().parents[1]
+CODES = [
+    *("kind", "learning_rate", "distance", "seed", "sweep", "loss", "reconstruction", "penalty"),
+    *("mean_radius", "radius_95", "share_outside", "w2", "w2_of_prior", "x", "y"),
+]
 COLUMNS = {
     "fig1_mse_map": ["phi_deg", "rho_deg", "mse_iid", "mse_orthogonal"],
     "fig2_mse_scatter": [
@@ -47,10 +51,8 @@ COLUMNS = {
         *("task", "method", "strength", "seed", "steps", "n_episodes", "mean_return"),
         *("sw", "pw", "kl", "shift", "std", "rollout_ms", "update_ms"),
     ],
-    "fig5_hidden_codes": [
-        *("kind", "learning_rate", "distance", "seed", "sweep", "loss", "reconstruction", "penalty"),
-        *("mean_radius", "radius_95", "share_outside", "w2", "w2_of_prior", "x", "y"),
-    ],
+    "fig5_hidden_codes": CODES,
+    "law_as_prior": CODES,
     "fig6_generators": [
         *("kind", "method", "p", "seed", "steps", "w2", "central_modes", "perimeter_modes"),
         *("central_share", "reach", "x", "y"),

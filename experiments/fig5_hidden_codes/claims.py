@@ -42,7 +42,7 @@ def column(rows: list[Row], name: str) -> Floats:
 
 def judge(rows: list[Row]) -> list[Claim]:
     """That all runs are whole and learn; and for the paper's learning rate what it says."""
-    claims = [_wholeness(rows), _learning(rows)]
+    claims = check_trainings(rows)
     paper = ends(rows).get(Config.learning_rates[0])
     if paper:
         gap = column(paper["projected"], "mean_radius") - column(paper["sliced"], "mean_radius")
@@ -54,6 +54,11 @@ def judge(rows: list[Row]) -> list[Claim]:
             Claim("As the text says, codes trained with SW lie nearer to the centre.", low > 0, detail),
         ]
     return claims
+
+
+def check_trainings(rows: list[Row]) -> list[Claim]:
+    """That all runs are whole and learn."""
+    return [_wholeness(rows), _learning(rows)]
 
 
 def _wholeness(rows: list[Row]) -> Claim:

@@ -1,4 +1,4 @@
-"""What is trained: the auto-encoder with codes in the plane, held to the disc by SW_1 or by PW_1."""
+"""What is trained: the auto-encoder with codes in the plane, held to the disc by SW_1 or PW_1, or to its law."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from experiments.trainings import Job, Place
 
-DISTANCES = {"sliced": "SW$_1$", "projected": "PW$_1$"}
+DISTANCES = {"sliced": "SW$_1$", "projected": "PW$_1$", "law": "SW$_1$ to the law"}
 """Names of distances, and what they are called in pictures."""
 
 
@@ -23,6 +23,7 @@ class Config:
     learning_rates: tuple[float, ...] = (1e-4,)
     sweeps: tuple[int, ...] = (26,)
     """For each learning rate."""
+    distances: tuple[str, ...] = ("sliced", "projected")
     n_seeds: int = 5
     n_directions: int = 50
     directions: str = "orthogonal"
@@ -62,7 +63,7 @@ SMOKE = Config(
 BEYOND = Config(learning_rates=(1e-4, 1e-3), sweeps=(40, 20))
 """With longer runs, and with a learning rate that is ten times as large."""
 
-FREE = {"learning_rates", "sweeps", "n_seeds", "n_exact", "n_drawn", "is_kept"}
+FREE = {"learning_rates", "sweeps", "distances", "n_seeds", "n_exact", "n_drawn", "is_kept"}
 """Settings that say which runs there are and what is made of them; the others say what a run is."""
 
 
@@ -79,17 +80,17 @@ class Run(NamedTuple):
 
 
 def list_runs(config: Config) -> list[Run]:
-    """Every run, both distances of a seed before the next seed."""
+    """Every run, all distances of a seed before the next seed."""
     return [
         Run(rate, distance, seed)
         for rate in config.learning_rates
         for seed in range(config.n_seeds)
-        for distance in DISTANCES
+        for distance in config.distances
     ]
 
 
 def list_jobs(config: Config, place: Place) -> list[Job]:
-    """Every run as a job; both distances of a seed share a process."""
+    """Every run as a job; all distances of a seed share a process."""
     sweeps = dict(zip(config.learning_rates, config.sweeps, strict=True))
     return [
         Job(
@@ -97,7 +98,7 @@ def list_jobs(config: Config, place: Place) -> list[Job]:
             run._asdict(),
             sweeps[run.learning_rate],
             functools.partial(make_training, run, config, place),
-            lane=number // len(DISTANCES),
+            lane=number // len(config.distances),
         )
         for number, run in enumerate(list_runs(config))
     ]

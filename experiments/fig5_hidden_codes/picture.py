@@ -11,21 +11,28 @@ from experiments.common import GREY, ORTHOGONAL_COLOUR
 from experiments.fig5_hidden_codes.config import DISTANCES
 from experiments.trainings import Row
 
-COLOURS = {"sliced": ORTHOGONAL_COLOUR, "projected": "#009e73"}
+COLOURS = {"sliced": ORTHOGONAL_COLOUR, "projected": "#009e73", "law": "#cc79a7"}
 
 
 def draw(rows: list[Row]) -> Figure:
-    """A row a learning rate: codes of SW and of PW, the law of their radius, and mean radii of all seeds."""
+    """A row a learning rate: codes of each distance, the law of their radius, and mean radii of all seeds."""
     rates = list(dict.fromkeys(row["learning_rate"] for row in rows))
+    distances = _distances(rows)
     figure = Figure(figsize=(12.5, 3.2 * len(rates)), layout="constrained")
-    grid = figure.subplots(len(rates), 4, squeeze=False)
+    grid = figure.subplots(len(rates), len(distances) + 2, squeeze=False)
     for (*scatters, radii, training), rate in zip(grid, rates, strict=True):
         part = [row for row in rows if row["learning_rate"] == rate]
-        for axes, distance in zip(scatters, DISTANCES, strict=True):
+        for axes, distance in zip(scatters, distances, strict=True):
             _draw_codes(axes, [row for row in part if row["distance"] == distance], distance)
         _draw_radii(radii, part)
         _draw_training(training, part)
     return figure
+
+
+def _distances(rows: list[Row]) -> dict[str, str]:
+    """Those that were trained with, and what they are called."""
+    trained = {row["distance"] for row in rows}
+    return {distance: label for distance, label in DISTANCES.items() if distance in trained}
 
 
 def _codes(rows: list[Row], distance: str) -> np.ndarray:
@@ -42,7 +49,7 @@ def _draw_codes(axes: Axes, rows: list[Row], distance: str) -> None:
 
 
 def _draw_radii(axes: Axes, rows: list[Row]) -> None:
-    for distance, label in DISTANCES.items():
+    for distance, label in _distances(rows).items():
         radius = np.sort(np.linalg.norm(_codes(rows, distance), axis=1))
         axes.plot(radius, np.linspace(0, 1, radius.size), color=COLOURS[distance], label=label)
     disc = np.linspace(0, 1, 50)
@@ -54,7 +61,7 @@ def _draw_radii(axes: Axes, rows: list[Row]) -> None:
 
 def _draw_training(axes: Axes, rows: list[Row]) -> None:
     """A line a seed."""
-    for distance, label in DISTANCES.items():
+    for distance, label in _distances(rows).items():
         part = [row for row in rows if row["kind"] == "sweep" and row["distance"] == distance]
         for seed in sorted({row["seed"] for row in part}):
             line = [(row["sweep"], row["mean_radius"]) for row in part if row["seed"] == seed]

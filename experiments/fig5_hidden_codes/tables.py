@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.common import RESULTS, student
 from experiments.fig5_hidden_codes.claims import by_kind, column, ends
+from experiments.fig5_hidden_codes.config import DISTANCES
 from experiments.trainings import Row, read_rows
 
 MEASURES = {
@@ -28,7 +29,7 @@ def table(rows: list[Row]) -> str:
     for found in (ends(rows), codes) if _ends(ends(rows)) != _ends(codes) else (codes,):
         for rate, group in found.items():
             for distance, part in group.items():
-                cells = [f"{rate:g}", "SW_1" if distance == "sliced" else "PW_1"]
+                cells = [f"{rate:g}", DISTANCES[distance].replace("$", "")]
                 cells += [str(part[0]["sweep"]), str(len(part)), *(_cell(part, name) for name in MEASURES)]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
