@@ -1,4 +1,4 @@
-"""What is trained: the auto-encoder with codes in the plane, held to the disc by SW_1, PW_1, or to its law."""
+"""What is trained: the auto-encoder with codes in the plane, held to the disc by SW_1 or PW_1 or to its law."""
 
 from __future__ import annotations
 
