@@ -1,8 +1,8 @@
 """The auto-encoder of figure 5 held to the law of its prior, beside one that is held to points of the prior.
 
 Points that are drawn anew at every step are a noisy target, and one that shrinks codes: two small samples of
-one law come closest when one is pulled to its middle. `osl.laws` has the law itself. Networks have fewer channels
-than those of figure 5, learn faster and see fewer images, so that one core trains all of them in an hour.
+one law come closest when one is pulled to its middle. `osl.laws` has the law itself. Networks have fewer
+channels than those of figure 5, learn faster and see fewer images, so that one core trains all of them in an hour.
 """
 
 from __future__ import annotations
