@@ -2,7 +2,7 @@
 
 Points that are drawn anew at every step are a noisy target, and one that shrinks codes: two small samples of
 one law come closest when one is pulled to its middle. `osl.laws` has the law itself. Networks have fewer
-channels than those of figure 5, learn faster and see fewer images, so that one core trains all of them in an hour.
+channels than those of figure 5, learn faster and see fewer images: one core trains all of them in an hour.
 """
 
 from __future__ import annotations
