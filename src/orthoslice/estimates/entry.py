@@ -79,7 +79,7 @@ def _planned_against_law(
     name: str, x: Any, law: Law, weights: tuple[object, ...], p: object, given: Options
 ) -> Estimate | None:
     """The estimate for points in a plain array, where a plan makes it as a whole."""
-    if not (type(x) is np.ndarray and x.dtype.kind == "f" and weights[0] is weights[1] is None):
+    if not (type(x) is np.ndarray and x.dtype.char in "fd" and weights[0] is weights[1] is None):
         return None
     if not (given.control is None or given.control == "auto"):
         return None

@@ -263,7 +263,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _frame(self, x: torch.Tensor) -> torch.Tensor:
         """What stands for the law beside `x` in the place of a cloud, and `_score` knows how to read."""
         assert self._law is not None
-        return frame_beside(self._law, x if x.is_floating_point() else x.float())
+        return frame_beside(self._law, x if x.dtype in (torch.float32, torch.float64) else x.float())
 
     def _value(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
