@@ -192,6 +192,8 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
         return "all of these directions price each other, so none is independent of the others"
     smaller, count = sampler.with_default_size(dim)
     n_blocks = Layout(smaller.runs(count, dim)).n_blocks
+    if n_blocks == 1:
+        return f"{sampler!r} draws all directions in one block"
     return f"one independent block; the default is {count} directions of {smaller!r} in {n_blocks} blocks"
 
 
