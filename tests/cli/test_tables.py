@@ -823,7 +823,9 @@ def test_names_do_not_push_out_what_is_said_of_them(run, tmp_path):
     )
     assert "jan.csv 60 rows p = 1 no difference was found" in words
     words = " ".join(run("test", files[0], files[2], "--words", *QUICK).stdout.split())
-    assert f"{name} p = 0.01 higher in feb.csv: mean 2.9 -> 7.9" in words
+    assert f"{name} p = 0.01 higher in feb.csv: mean 2.9 -> 7.9 (+2.5 standard deviations)" in words
+    # Those of both tables together, in which lengths are, are larger.
+    assert "Each was looked at alone. Standard deviations are those within the tables.)" in words
     words = run("test", files[0], "--by", "k", "--words", *QUICK).stdout
     assert words.startswith("k = a/b (30 rows) and k = c/d (30 rows)")
 

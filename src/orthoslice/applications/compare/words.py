@@ -42,6 +42,7 @@ _SHOWN_LEFT = 3
 
 # Ends what is told of a mean that moved.
 _TOLD_UNIT = " standard deviations)"
+WITHIN = " Standard deviations are those within the tables."
 
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
@@ -274,9 +275,7 @@ def tell_columns(
         lines.append(f"No change was found in the {f'{left:,} others' if left > 1 else 'other one'}.")
     if changed:
         # Lengths are in those of both tables together, which a large shift makes larger.
-        unit = (
-            " Standard deviations are those within the tables." if any(_TOLD_UNIT in n for n in lines) else ""
-        )
+        unit = WITHIN if any(_TOLD_UNIT in line for line in lines) else ""
         lines.append(f"(p is adjusted for the number of columns. Each was looked at alone.{unit}{beside})")
     return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
