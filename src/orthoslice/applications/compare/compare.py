@@ -61,6 +61,7 @@ class PreparedComparison:
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
     left_out: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def power(self) -> float:
@@ -102,6 +103,7 @@ class PreparedComparison:
             columns=columns,
             level=self.level,
             left_out=self.left_out,
+            dropped=self.dropped,
             **parts,
         )
 

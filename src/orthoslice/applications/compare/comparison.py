@@ -68,6 +68,8 @@ class Comparison:
         The p-value up to which words call something a difference.
     left_out
         Columns of the tables that were not looked at, and what they hold.
+    dropped
+        How many rows were left out for their gaps, of the tables that had some.
     units
         What a length of 1 means, in words.
     seed
@@ -107,6 +109,7 @@ class Comparison:
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
     left_out: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pvalue(self) -> float | None:
