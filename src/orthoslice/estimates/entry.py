@@ -43,7 +43,7 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
-    given_clouds, kind = clouds, type(clouds[0])
+    checked, kind = clouds, type(clouds[0])
     if kind is type(clouds[1]) is Cloud:
         x, y = cast(tuple[Cloud, Cloud], clouds[:2])
         clouds, kind = (x.points, y.points, x.weights, y.weights), type(x.points)
@@ -58,7 +58,10 @@ def estimate_distance(
         if planned is not None:
             return planned
     is_lazy = not are_plain and any(map(is_dask, clouds)) and not isinstance(clouds[1], Law)
-    request, x, y = (_lazy_request if is_lazy else check_request)(name, score, given_clouds, p, given)
+    if is_lazy:
+        request, x, y = _lazy_request(name, score, clouds, p, given)
+    else:
+        request, x, y = check_request(name, score, checked, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     # On the unit sphere no scale is far from another, and powers that may underflow are refused.
     return _vouched(request, answer, x, y, given.rng) if vouched and not score.on_sphere else answer

@@ -31,13 +31,13 @@ def move(x: Cloud, y: Cloud, p: float, **options: Any) -> Bounds:
 def shuffled_moves(x: Cloud, y: Cloud, p: float, seed: int, **options: Any) -> HostArray:
     """W_p of two clouds each time that their rows were shuffled between them: exactly or within 1%."""
     draw, pooled = np.random.default_rng(seed), np.concatenate([x.points, y.points])
-    limits = _limits(x, y, _BOUNDS_BY_CHANCE)
+    options |= _limits(x, y, _BOUNDS_BY_CHANCE)
     most = _SHUFFLED_PAIRS // (x.n * y.n)
     moves = []
     for _ in range(min(max(_FEWEST_SHUFFLES, most), _MOST_SHUFFLES)):
         rows = draw.permutation(pooled)
         shuffled = Cloud(rows[: x.n]), Cloud(rows[x.n :])
-        moves.append(wasserstein_bounds(*shuffled, p, **limits, **options).upper)
+        moves.append(wasserstein_bounds(shuffled[0], shuffled[1], p, **options).upper)
     return np.array(moves)
 
 
