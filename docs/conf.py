@@ -84,7 +84,8 @@ html_css_files = ["extra.css"]
 html_extra_path = ["assets/entry"]
 html_show_sphinx = False
 html_copy_source = False
-pygments_style = "friendly"
+# Of a contrast that small type can be read at.
+pygments_style = "a11y-high-contrast-light"
 
 
 def edit_page(app: Any, docname: str, source: list[str]) -> None:
