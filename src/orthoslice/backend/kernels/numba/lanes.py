@@ -70,7 +70,7 @@ def exchanger(network: Network, *, folded: bool = False) -> Any:
     """`exchange(buffer, index, first, step, last)`: a network on rows `first`, `first + step`, ... of a buffer.
 
     If `folded`, the second half of them are `last`, `last - step`, ... Rows of `index` move along, unless it is
-    None.
+    None; they are unsigned integers as wide as the numbers, and decide between equal ones.
     """
     count = 1 + max(max(pair) for pair in network)
 
@@ -90,6 +90,10 @@ def exchanger(network: Network, *, folded: bool = False) -> Any:
             held = [[place.load() for place in table] for table in places]
             for i, j in network:
                 is_less = builder.fcmp_ordered("<", held[0][i], held[0][j])
+                if len(held) > 1:
+                    tie = builder.fcmp_ordered("==", held[0][i], held[0][j])
+                    is_before = builder.icmp_unsigned("<", held[1][i], held[1][j])
+                    is_less = builder.or_(is_less, builder.and_(tie, is_before))
                 for table in held:
                     low, high = table[i], table[j]
                     table[i], table[j] = builder.select(is_less, low, high), builder.select(is_less, high, low)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orthoslice.backend.array_types import Floats, Indices, Words
+from orthoslice.backend.array_types import Floats, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.lanes import SORTING_16, exchanger, folding, halving
 
@@ -41,11 +41,11 @@ def column_rows(n: int) -> int:
 
 
 @compiled
-def sort_columns(buffer: Floats, index: Indices | None, n: int) -> None:
+def sort_columns(buffer: Floats, index: Words | None, n: int) -> None:
     """Sort every column of `buffer (rows, lanes)` in place: a network of merges, several steps at a time.
 
     There are :func:`column_rows` rows; those from the n-th on hold infinity. Rows of an index, if there is
-    one, are moved along; equal numbers come in no particular order.
+    one, are moved along, and equal numbers are ordered by it: so the sort is stable.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def sort_columns(buffer: Floats, index: Indices | None, n: int) -> None:
 
 
 @compiled
-def _halve(buffer: Floats, index: Indices | None, n: int, apart: int) -> None:
+def _halve(buffer: Floats, index: Words | None, n: int, apart: int) -> None:
     """Exchange rows that far apart, and where rows are left for another step, half and a quarter as far."""
     parts = min(2 * apart // _SHORT, 8)
     step = 2 * apart // parts
