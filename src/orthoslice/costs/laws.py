@@ -200,7 +200,7 @@ class KernelTables(NamedTuple):
     below: HostArray
     """The integrals of the quantile function up to there, `(rows, n + 1)`; for p = 1."""
     knots: HostArray
-    """Places, masses and mean excesses at knots, `(rows, knots, 3)`: what is read at once lies together; for p = 1."""
+    """Places, masses and mean excesses at knots, `(rows, knots, 3)`, read together; for p = 1."""
     first: HostArray
     """The last knot at or before every end of a share, `(rows, n + 1)`; for p = 1."""
     nodes: HostArray

@@ -179,6 +179,6 @@ class Certificate:
         return self.root(lower_bound(x, held, p, self.g) - lost, -1), high
 
     def _are_equal(self, ix: IntArray, iy: IntArray) -> bool:
-        """Whether all pairs are of equal points, as they were given: then no cost has been lost to underflow."""
+        """Whether all pairs are of points that are equal as given: then no cost was lost to underflow."""
         x, y = self.clouds
         return bool((x.points[ix] == y.points[iy]).all())
