@@ -1,4 +1,4 @@
-"""Clouds: points with weights, made from what users pass. They do step 3, project, themselves."""
+"""Clouds: points with weights, made from what users pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from orthoslice.backend.arrays import (
     HostArray,
     detach,
     is_traced,
-    is_widened,
     library,
     namespace,
     to_numpy,
-    wide_float,
 )
 from orthoslice.check.inputs import (
     as_array,
@@ -33,7 +31,8 @@ from orthoslice.check.inputs import (
     match_frames,
     on_host,
 )
-from orthoslice.clouds.mapped import MappedPoints, Points, Projector, is_file
+from orthoslice.clouds.mapped import MappedPoints, Points, is_file
+from orthoslice.clouds.projection import Projector, project
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +100,8 @@ class Cloud:
         return replace(self, points=namespace(self.points).astype(self.points, dtype))
 
     def project(self, directions: Projector, rows: Rows, *, widely: bool = False) -> Array:
-        """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
-
-        With `widely`, in `wide_float` where that is cheap (`is_widened`), which must be the type of the
-        directions: where the order of projections matters, float32 has too few digits and exchanges neighbours.
-        """
-        xp, points = namespace(self.points), self.points
-        dtype = wide_float(points) if widely and is_widened(points) else points.dtype
-        if isinstance(points, MappedPoints):
-            return points.project(directions, rows, dtype)
-        if is_file(points):
-            return MappedPoints(points).project(directions, rows, dtype)
-        if dtype == points.dtype or not isinstance(points, np.ndarray):
-            return cast(Array, directions.project(xp.astype(points, dtype, copy=False), rows))
-        # Points are widened a few at a time, as those in a file are read.
-        flat = MappedPoints(points.reshape(-1, self.dim)).project(directions, rows, dtype)
-        return flat.reshape(-1, *points.shape[:-1])
+        """Projections `(slices, ..., n)` of the points: see :func:`orthoslice.clouds.projection.project`."""
+        return project(self.points, directions, rows, widely=widely)
 
 
 class Seen(NamedTuple):
