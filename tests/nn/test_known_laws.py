@@ -160,5 +160,5 @@ def test_laws_beyond_the_range_of_points(rng, dtype):
     law = laws.Normal(3).affine(1.0, 1e5)
     found, wide = (nn.SlicedWassersteinLoss(24, target=law, seed=0)(z).item() for z in (x, x.double()))
     assert found == pytest.approx(wide, rel=1e-4)
-    with pytest.raises(ValueError, match="`y` must be within the range .* up to 3.4e"):
+    with pytest.raises(ValueError, match=r"`y` must be within the range .* up to 3\.4e"):
         nn.SlicedWassersteinLoss(24, target=law.affine(1e39), seed=0)(x)

@@ -31,7 +31,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, HostArray, constant, float_info, host_generator, namespace, to_numpy
+from orthoslice.backend.arrays import (
+    Array,
+    HostArray,
+    constant,
+    float_info,
+    host_generator,
+    namespace,
+    to_numpy,
+)
 from orthoslice.check.inputs import as_array, on_host
 from orthoslice.check.names import says
 from orthoslice.clouds.cloud import Cloud
