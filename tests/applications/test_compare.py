@@ -19,6 +19,7 @@ from orthoslice.applications.compare.compare import prepare_comparison
 from orthoslice.applications.compare.pairs import pair_of
 from orthoslice.applications.compare.words import number, tell, tell_columns
 from orthoslice.backend.stopping import stop_asked, stoppable
+from orthoslice.clouds import cloud
 from orthoslice.exact import transport
 
 DRAW = np.random.default_rng(0)
@@ -38,6 +39,17 @@ def test_parts_are_those_of_the_functions():
     assert not found.is_sampled
     other = osl.compare(X, Y, 3, rng=7)
     assert (other.sliced.p, other.bounds.p, other.test.p) == (3, 3, 3)
+
+
+@pytest.mark.parametrize("weights", [None, np.full(300, 1 / 300) + np.linspace(-1e-3, 1e-3, 300)])
+@pytest.mark.parametrize("max_rows", [100, 5000])
+def test_data_is_checked_once(monkeypatch, weights, max_rows):
+    """Each table when it comes in; all parts get what was checked."""
+    checked = []
+    check = cloud.check_points
+    monkeypatch.setattr(cloud, "check_points", lambda name, points: checked.append(name) or check(name, points))
+    osl.compare(pd.DataFrame(X), pd.DataFrame(Y), x_weights=weights, max_rows=max_rows, rng=0)
+    assert checked == ["x", "y"]
 
 
 def test_it_can_be_repeated_without_a_seed():

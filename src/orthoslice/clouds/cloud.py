@@ -151,8 +151,11 @@ def make_clouds(
     """Two clouds of one library, device, `dim` and floating type, from what the user gave.
 
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
-    waiting for an accelerator; elsewhere bad values come out as NaN.
+    waiting for an accelerator; elsewhere bad values come out as NaN. Two clouds that were made here are not
+    checked again: what calls several public functions hands them on.
     """
+    if isinstance(x, Cloud) and isinstance(y, Cloud):
+        return x, y
     x, y = match_frames(x, y, x_weights, y_weights)
     named = _read({"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights})
     dtype = exact_dtype(named["x"], named["y"])
@@ -223,6 +226,8 @@ def host_clouds(
     >>> x.points.dtype, y.weights is None
     (dtype('float64'), True)
     """
+    if isinstance(x, Cloud) and isinstance(y, Cloud):
+        return _in_float64(x), _in_float64(y)
     x, y = match_frames(x, y, x_weights, y_weights)
     given = {"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights}
     arrays = {name: as_array(name, value) for name, value in given.items() if value is not None}
@@ -237,8 +242,7 @@ def host_clouds(
         )
     tables = {name: on_host(name, a) for name, a in arrays.items()}
     clouds = _check_single(f"for `{what}`", make_clouds(*(tables.get(name) for name in given)))
-    points = [c.points.astype(np.float64) for c in clouds]
-    return make_clouds(*points, *(_normalised(c.weights) for c in clouds))
+    return _in_float64(clouds[0]), _in_float64(clouds[1])
 
 
 def numpy_clouds(
@@ -262,6 +266,10 @@ def _check_single(where: str, clouds: tuple[Cloud, Cloud]) -> tuple[Cloud, Cloud
     if clouds[0].batch or clouds[1].batch:
         raise ValueError(f"`x` and `y` must be single clouds (n, dim) {where}; got shapes {_shapes(clouds)}.")
     return clouds
+
+
+def _in_float64(cloud: Cloud) -> Cloud:
+    return Cloud(cloud.points.astype(np.float64), _normalised(cloud.weights), cloud.largest)
 
 
 def _normalised(weights: Any) -> HostArray | None:

@@ -24,14 +24,13 @@ from orthoslice.backend.arrays import (
 from orthoslice.backend.kernels import (
     LONGEST_CACHED,
     LONGEST_COLUMN,
-    SIMD_BYTES,
     rows_refusal,
     xla,
 )
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.clouds.canonical import flat_index
 from orthoslice.couplings.coupling import Pairs, couple_ranks, rank_pairs
-from orthoslice.directions.base import DenseDirections, Directions
+from orthoslice.directions.base import DenseDirections, Directions, SteadyDirections
 
 
 def powered(difference: Array, p: float) -> Array:
@@ -173,9 +172,12 @@ def _dense_refusal(x: Array, y: Array, directions: Directions) -> str | None:
 def _columns_refusal(x: Array, y: Array, directions: Directions, *_: object) -> str | None:
     if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
         return "it takes NumPy arrays"
-    longest = max(x.shape[0], y.shape[0])
-    if longest > LONGEST_COLUMN or longest * x.itemsize <= SIMD_BYTES:
-        return "it takes clouds of middling size"
+    if isinstance(directions, SteadyDirections):
+        return "it rounds as it goes, and steady directions are projected term by term"
+    if x.dtype != y.dtype or x.dtype not in (np.float32, np.float64):
+        return "it takes clouds of one floating type"
+    if max(x.shape[0], y.shape[0]) > LONGEST_COLUMN:
+        return f"it takes clouds of at most {LONGEST_COLUMN} points"
     return _dense_refusal(x, y, directions)
 
 
@@ -198,7 +200,7 @@ def _columns_work(x: Array, y: Array, directions: DenseDirections, rows: slice, 
 
 
 @sliced_scores.implementation("columns", _columns_refusal, plain_work=_columns_work)
-def _sliced_scores_columns(
+def score_in_columns(
     x: HostArray, y: HostArray, directions: DenseDirections, rows: slice, p: float
 ) -> HostArray:
     from orthoslice.backend.kernels.numba.sliced import score_points
@@ -224,7 +226,7 @@ sorted_slopes: Operation[tuple[Array, Array, Array]] = Operation("sorted_slopes"
     row_bytes=SLOPES_BYTES,
     plain_work=lambda px, py, *_: PlainWork.of(px, py, times=4),
 )
-def _sorted_slopes_numba(
+def slope_compiled_rows(
     px: HostArray, py: HostArray, p: float, factor: float
 ) -> tuple[HostArray, HostArray, HostArray]:
     from orthoslice.backend.kernels.numba.sliced import slope_projections

@@ -117,21 +117,21 @@ def _plain_work(blocks: Blocks) -> PlainWork:
 
 
 @draw_blocks.implementation("numba", _numba_refusal, plain_work=_plain_work)
-def _draw_blocks_numba(blocks: Blocks) -> DenseDirections:
+def draw_compiled_blocks(blocks: Blocks) -> DenseDirections:
+    high, low = cast("tuple[HostArray, HostArray]", blocks.key)
+    return DenseDirections(draw_compiled_rows(blocks, high, low, blocks.step, blocks.n_blocks * blocks.rows))
+
+
+def draw_compiled_rows(
+    blocks: Blocks, high: HostArray, low: HostArray, step: Array | None, count: int
+) -> HostArray:
+    """The first rows of these blocks, of another key and step: in a training step every microsecond counts."""
     from orthoslice.backend.kernels.numba.drawing import draw_rows
 
-    _, key, first, count, rows, dim, dtype, purpose, step = blocks
-    theta = np.empty((count * rows, dim), dtype=dtype)
-    draw_rows(
-        *cast("tuple[HostArray, HostArray]", key),
-        None if step is None else int(step),
-        STEPS,
-        purpose,
-        first,
-        rows,
-        theta,
-    )
-    return DenseDirections(theta)
+    theta = np.empty((count, blocks.dim), dtype=blocks.dtype)
+    number = None if step is None else int(step)
+    draw_rows(high, low, number, STEPS, blocks.purpose, blocks.first, blocks.rows, theta)
+    return theta
 
 
 @draw_blocks.implementation("reference", lambda _: None)

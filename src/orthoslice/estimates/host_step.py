@@ -13,13 +13,20 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
-from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels import LONGEST_INDEXED, numba_refusal
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import unscaled_extents
 from orthoslice.clouds.ready import ReadyCloud, make_ready
 from orthoslice.costs.draw import Draw
 from orthoslice.costs.laws import AgainstLaw, Line, law_on_lines, law_slopes
-from orthoslice.costs.lines import project_and_score, sliced_scores, sorted_scores, sorted_slopes
+from orthoslice.costs.lines import (
+    project_and_score,
+    score_in_columns,
+    sliced_scores,
+    slope_compiled_rows,
+    sorted_scores,
+    sorted_slopes,
+)
 from orthoslice.costs.scores import Exact, Score, Sliced
 from orthoslice.costs.space import price_in_space
 from orthoslice.couplings.coupling import rank_pairs
@@ -97,8 +104,11 @@ def _are_plain_rows(sampler: Sampler, rows: int, dim: int) -> bool:
     return type(sampler) in _DRAWN_AS_ROWS and sampler.weights(rows, dim) is None
 
 
-_Scores: TypeAlias = Callable[[HostArray, HostArray, HostArray], HostArray]
-"""Of x, y and directions as rows."""
+_Scores: TypeAlias = Callable[[HostArray, HostArray, HostArray, float], HostArray]
+"""Of x, y, directions as rows and p."""
+
+_Slopes: TypeAlias = Callable[[HostArray, HostArray, HostArray, float, float], tuple[Any, ...]]
+"""Of the same and a factor: the sum of the costs, and the derivatives of `factor * cost` by the projections."""
 
 
 class HostStep(abc.ABC):
@@ -128,61 +138,76 @@ class HostStep(abc.ABC):
         words = self._words
         return bool(self._are_fit(x, x.view(words), y.view(words), self._limits, rows, self._rounding))
 
+    def scores_if_fit(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[float, HostArray] | None:
+        """The sum of :meth:`scores`, and these; None where :meth:`are_fit` says no of clouds or given rows."""
+        if not self.are_fit(x, y, theta):
+            return None
+        scores = self.scores(x, y, theta)
+        return float(np.add.reduce(scores)), scores
+
     @abc.abstractmethod
     def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
         """The cost of each row of `theta`, float64 `(slices,)`."""
 
     @abc.abstractmethod
-    def gradients(
+    def mean_and_gradients(
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
-    ) -> tuple[HostArray, HostArray]:
-        """The same, and the wanted gradients of their mean, one below the other."""
+    ) -> tuple[float, HostArray]:
+        """The mean of the same, and its wanted gradients, one below the other."""
 
 
 class SlicedStep(HostStep):
     """SW_p^p: pairs are priced on their own line."""
 
+    _score_fit: Callable[..., tuple[float, HostArray]] | None = None
+    """One compiled call that checks and scores, where there is one."""
+
     def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
         super().__init__(request, x, y)
         self._score, self._price_slopes = self._choose(request, x, y)
 
-    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
-        """What :meth:`scores` and :meth:`_slopes` call."""
-        return _chosen_scores(x, y, request.p), sorted_slopes.chosen(x.T[:1], y.T[:1], request.p, 1.0)
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, _Slopes]:
+        """What :meth:`scores` and :meth:`gradients` call."""
+        from orthoslice.backend.kernels.numba.sliced import score_fit_points, score_points
+
+        score = _chosen_scores(x, y, request.p)
+        if score is score_points:
+            self._score_fit = score_fit_points
+        return score, _chosen_slopes(x, y, request.p)
+
+    def scores_if_fit(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[float, HostArray] | None:
+        if self._score_fit is None:
+            return super().scores_if_fit(x, y, theta)
+        total, scores = self._score_fit(x, y, theta, self._p, self._limits, self._rounding)
+        return None if total < 0 else (total, scores)
 
     def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
-        return self._score(x, y, theta)
+        return self._score(x, y, theta, self._p)
 
-    def gradients(
+    def mean_and_gradients(
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
-    ) -> tuple[HostArray, HostArray]:
-        scores, *slopes = self._slopes(x, y, theta)
+    ) -> tuple[float, HostArray]:
+        total, *slopes = self._price_slopes(x, y, theta, self._p, 1 / self._slices)
         parts = [side.T @ theta for side, want in zip(slopes, wanted, strict=False) if want]
-        gradient = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        gradient /= self._slices
-        return scores, gradient
-
-    def _slopes(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, ...]:
-        return cast("tuple[HostArray, ...]", self._price_slopes(theta @ x.T, theta @ y.T, self._p, 1.0))
+        return total / self._slices, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class LawStep(SlicedStep):
     """The same where a law stands in the place of the second cloud: `y` is its frame."""
 
-    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, Callable[..., Any]]:
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, _Slopes]:
         assert isinstance(request.score, AgainstLaw)
-        self._law, self._cloud = request.score.law, ReadyCloud(x[:1])
-        rest = self._cloud, request.p, 1.0
+        self._law, cloud, wanted = request.score.law, ReadyCloud(x[:1]), (True, *NO_GRADIENTS[1:])
         lines = self._on_lines(x, y, np.eye(1, x.shape[1], dtype=x.dtype))
         lines[1].tables_for(x.shape[0], request.p)  # what compiles kernels for them, if need be
-        price: Callable[..., Any] = law_slopes.chosen(*lines, *rest, NO_GRADIENTS)
-        price_slopes: Callable[..., Any] = law_slopes.chosen(*lines, *rest, (True, *NO_GRADIENTS[1:]))
-        return lambda x, y, theta: price(*self._on_lines(x, y, theta), *rest, NO_GRADIENTS)[0], price_slopes
-
-    def _slopes(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, ...]:
-        rest, wanted = (self._cloud, self._p, 1.0), (True, *NO_GRADIENTS[1:])
-        scores, slopes, _ = self._price_slopes(*self._on_lines(x, y, theta), *rest, wanted)
-        return scores, slopes
+        price: Callable[..., Any] = law_slopes.chosen(*lines, cloud, request.p, 1.0, NO_GRADIENTS)
+        slope: Callable[..., Any] = law_slopes.chosen(*lines, cloud, request.p, 1.0, wanted)
+        return (
+            lambda x, y, theta, p: price(*self._on_lines(x, y, theta), cloud, p, 1.0, NO_GRADIENTS)[0],
+            lambda x, y, theta, p, factor: _summed(
+                slope(*self._on_lines(x, y, theta), cloud, p, factor, wanted)[:2], factor
+            ),
+        )
 
     def _on_lines(self, x: HostArray, y: HostArray, theta: HostArray) -> tuple[HostArray, Line]:
         px = theta @ x.T
@@ -203,12 +228,12 @@ class ProjectedStep(HostStep):
     def scores(self, x: HostArray, y: HostArray, theta: HostArray) -> HostArray:
         return self._price(x, y, theta, (False, False))[0]
 
-    def gradients(
+    def mean_and_gradients(
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
-    ) -> tuple[HostArray, HostArray]:
+    ) -> tuple[float, HostArray]:
         scores, gradient = self._price(x, y, theta, wanted)
         gradient /= self._slices
-        return scores, gradient.astype(x.dtype, copy=False)
+        return float(np.add.reduce(scores)) / self._slices, gradient.astype(x.dtype, copy=False)
 
     def _price(
         self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
@@ -238,8 +263,27 @@ def make_host_step(request: Request, x: HostArray, y: HostArray) -> HostStep:
 
 
 def _chosen_scores(x: HostArray, y: HostArray, p: float) -> _Scores:
+    from orthoslice.backend.kernels.numba.sliced import score_points
+
     at_once: Callable[..., Any] = sliced_scores.chosen(x, y, DenseDirections(x[:1]), _EVERY_ROW, p)
+    if at_once is score_in_columns:
+        return score_points
     if at_once is not project_and_score:
-        return lambda x, y, theta: at_once(x, y, DenseDirections(theta), _EVERY_ROW, p)
+        return lambda x, y, theta, p: at_once(x, y, DenseDirections(theta), _EVERY_ROW, p)
     score_rows: Callable[..., Any] = sorted_scores.chosen(x.T[:1], y.T[:1], p)
-    return lambda x, y, theta: score_rows(theta @ x.T, theta @ y.T, p)
+    return lambda x, y, theta, p: score_rows(theta @ x.T, theta @ y.T, p)
+
+
+def _chosen_slopes(x: HostArray, y: HostArray, p: float) -> _Slopes:
+    from orthoslice.backend.kernels.numba.sliced import slope_points
+
+    lines = x.T[:1], y.T[:1], p, 1.0
+    if max(len(x), len(y)) <= LONGEST_INDEXED and sorted_slopes.is_chosen(slope_compiled_rows, *lines):
+        return slope_points
+    price: Callable[..., Any] = sorted_slopes.chosen(*lines)
+    return lambda x, y, theta, p, factor: _summed(price(theta @ x.T, theta @ y.T, p, factor), factor)
+
+
+def _summed(priced: tuple[HostArray, ...], factor: float) -> tuple[Any, ...]:
+    scores, *slopes = priced
+    return float(np.add.reduce(scores)) / factor, *slopes

@@ -85,16 +85,20 @@ def _on_host(plan: Plan, x: HostArray, y: HostArray, theta: HostArray | None, rn
         x = np.ascontiguousarray(x)
     if not y.flags.c_contiguous:
         y = np.ascontiguousarray(y)
-    if not plan.step.are_fit(x, y, theta):
-        return None
-    sampler, seed = plan.request.sampler, None
-    if theta is None:
-        theta, seed = _draw(sampler, plan.request.layout, x.shape[1], plan.step.directions_dtype, rng)
-    else:
-        sampler = Given(theta=theta)
+    step, sampler = plan.step, plan.request.sampler
+    if theta is not None:
+        scored = step.scores_if_fit(x, y, theta)
+        if scored is None:
+            return None
+        (total, scores), sampler = scored, Given(theta=theta)
         seed = key_for(plan.request, rng, _ON_HOST)[1]
-    scores = plan.step.scores(x, y, theta)
-    value = x.dtype.type(np.add.reduce(scores) / scores.size)
+    elif not step.are_fit(x, y):
+        return None
+    else:
+        theta, seed = _draw(sampler, plan.request.layout, x.shape[1], step.directions_dtype, rng)
+        scores = step.scores(x, y, theta)
+        total = np.add.reduce(scores)
+    value = x.dtype.type(total / scores.size)
     return _made(plan, value, scores, x, y, sampler, seed)
 
 
@@ -211,9 +215,7 @@ def _draw(sampler: Sampler, layout: Layout, dim: int, dtype: DType, rng: RNG) ->
 
 @functools.lru_cache(maxsize=_KEPT_SETS)
 def _drawn_before(sampler: Sampler, layout: Layout, dim: int, dtype: DType, seed: int) -> HostArray:
-    theta = cast(HostArray, draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST)))
-    theta.flags.writeable = False
-    return theta
+    return cast(HostArray, draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST)))
 
 
 def forget_directions() -> None:

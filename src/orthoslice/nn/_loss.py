@@ -41,18 +41,19 @@ from orthoslice.nn._plans import (
     Drawn,
     StepOutcome,
     StepPlan,
-    always_fits,
+    Taken,
     at_least_single,
     draw_on_host,
     draw_step,
     draw_steps_ahead,
-    fits_on_host,
     given_directions,
     given_on_host,
     run_on_host,
     run_to_distance,
+    take_on_device,
+    take_on_host,
 )
-from orthoslice.nn._steps import Caches, Turns, Weights, WithGradients, enrol, split_gradient
+from orthoslice.nn._steps import Caches, StepLock, Weights, WithGradients, enrol, split_gradient
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
@@ -62,7 +63,7 @@ _NOT_PLANNED = object()
 
 # Held while a step of the kernels is launched, from drawing its directions to counting it; and while the number
 # of a step is taken for the public function.
-_STEPS_IN_TURN = Turns()
+_STEP_LOCK = StepLock()
 
 
 class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
@@ -263,19 +264,19 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _frame(self, x: torch.Tensor) -> torch.Tensor:
         """What stands for the law beside `x` in the place of a cloud, and `_score` knows how to read."""
         assert self._law is not None
-        return frame_beside(self._law, x if x.is_floating_point() else x.float())
+        return frame_beside(self._law, x if x.dtype in (torch.float32, torch.float64) else x.float())
 
     def _value(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
     ) -> torch.Tensor:
-        plan, x, y = self._find_plan(x, y, weights, rng)
-        if plan is None:
+        plan, taken, x, y = self._find_plan(x, y, weights, rng)
+        if plan is None or taken is None:
             return self._value_in_general(x, y, weights, rng)
         if plan.is_half:
             x, y = x.float(), y.float()
         wanted = wants_gradients(x, y)
-        with _STEPS_IN_TURN:
-            run = self._start_step(plan, rng)
+        with _STEP_LOCK:
+            run = self._start_step(plan, taken, rng)
             if wanted[0] or wanted[1]:
                 value: torch.Tensor = WithGradients.apply(run, wanted, x, y)
             else:
@@ -286,8 +287,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None, y_grad: bool
     ) -> tuple[torch.Tensor, ...]:
         refuse_transforms()
-        plan, x, y = self._find_plan(x, y, weights, rng)
-        if plan is None:
+        plan, taken, x, y = self._find_plan(x, y, weights, rng)
+        if plan is None or taken is None:
             # A tape of its own, even under `no_grad` or in inference mode.
             with torch.inference_mode(False), torch.enable_grad():
                 x = (x.clone() if x.is_inference() else x).detach().requires_grad_()
@@ -297,15 +298,15 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         with torch.no_grad():
             wide = (x.float(), y.float()) if plan.is_half else (x, y)
             wanted = True, y_grad
-            with _STEPS_IN_TURN:
-                value, gradient = self._start_step(plan, rng)(*wide, wanted)
+            with _STEP_LOCK:
+                value, gradient = self._start_step(plan, taken, rng)(*wide, wanted)
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
 
     def _find_plan(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
-    ) -> tuple[StepPlan | None, torch.Tensor, torch.Tensor]:
-        """How to make the whole step by kernels, or None where they cannot; and the clouds as plain memory.
+    ) -> tuple[StepPlan | None, Taken | None, torch.Tensor, torch.Tensor]:
+        """How to make the whole step by kernels, and of what, or None where they cannot; and the clouds.
 
         Looked up, not worked out: for small clouds the host is what takes time.
         """
@@ -313,7 +314,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             # Kernels read memory, which does not hold the sign of a negated view.
             x, y = x.resolve_neg(), y.resolve_neg()
         if weights is not None:
-            return None, x, y
+            return None, None, x, y
         given, step = self._buffers["theta"], self._buffers["step"]
         rows = self.n_directions if given is None else (given.shape, given.device)
         options = (rows, self.p, self.distance, self.memory, self.cost)
@@ -322,13 +323,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if plan is _NOT_PLANNED:
             self._check_device(x, rng)
             plan = self._make_plan(shape, x, y)
-        return plan if plan is not None and plan.fits(x, y) else None, x, y
+        return plan, None if plan is None else plan.take(x, y), x, y
 
-    def _start_step(self, plan: StepPlan, rng: int | None) -> Callable[..., StepOutcome]:
+    def _start_step(self, plan: StepPlan, taken: Taken, rng: int | None) -> Callable[..., StepOutcome]:
         """Draw the directions of a step; returns a function of x, y and `wanted` that makes and counts it."""
         theta, step = plan.directions(self, rng)
         counted = step if self.training else None
-        return lambda x, y, wanted: plan.run(self, x, y, theta, counted, wanted)
+        return lambda x, y, wanted: plan.run(self, *(taken or (x, y)), theta, counted, wanted)
 
     def _make_plan(self, shape: Hashable, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         plans = self.caches.plans
@@ -370,16 +371,15 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 blocks = all_blocks(request.sampler, request.layout, *size, key)
                 chosen = draw_blocks.chosen(blocks[0])
                 draw = functools.partial(draw_on_host, chosen, blocks, request.layout.n_directions)
-        return StepPlan(
-            False, functools.partial(fits_on_host, step), draw, functools.partial(run_on_host, step)
-        )
+        run = functools.partial(run_on_host, step, x.dtype)
+        return StepPlan(False, functools.partial(take_on_host, step), draw, run)
 
     def _plan_on_device(self, request: Request, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
         run = whole_step(request, x, y, self.step, self.has_target and self._sampler is None)
         if run is None:
             return None
         is_half = not x.dtype == y.dtype == torch.float32
-        return StepPlan(is_half, always_fits, self._choose_drawing(request, x.shape[1]), run)
+        return StepPlan(is_half, take_on_device, self._choose_drawing(request, x.shape[1]), run)
 
     def _choose_drawing(self, request: Request, dim: int) -> Callable[..., Drawn]:
         """Where the directions of a whole step come from."""
@@ -456,13 +456,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if step is None or not self.training:
             yield step
             return
-        with _STEPS_IN_TURN:
+        with _STEP_LOCK:
             now = step.clone()
             step += 1
         try:
             yield now
         except BaseException:
-            with _STEPS_IN_TURN:
+            with _STEP_LOCK:
                 # Compared on the device: reading the step would wait for a GPU.
                 step -= (step == now + 1).to(step.dtype)
             raise

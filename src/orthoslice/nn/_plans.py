@@ -13,7 +13,7 @@ from orthoslice.backend.kernels.cuda.directions import DrawnAhead
 from orthoslice.check.options import check_directions
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import Given
-from orthoslice.directions.drawing import Blocks
+from orthoslice.directions.drawing import Blocks, draw_compiled_blocks, draw_compiled_rows
 from orthoslice.estimates.fused import WholeStep
 from orthoslice.estimates.host_step import HostStep
 
@@ -28,13 +28,17 @@ StepOutcome: TypeAlias = tuple[torch.Tensor, torch.Tensor | None]
 """The value of a step, and its gradients by x and y, one below the other, where they were wanted."""
 
 
+Taken: TypeAlias = tuple[()] | tuple[HostArray, HostArray]
+"""Both clouds as NumPy's views of host memory, or nothing where kernels read tensors on a device."""
+
+
 class StepPlan(NamedTuple):
     """How to make a step with clouds of one shape; does not hold the loss, whose copies share their plans."""
 
     is_half: bool
     """Whether one of them is in half precision, and both are made single."""
-    fits: Callable[[torch.Tensor, torch.Tensor], bool]
-    """Whether these clouds can be taken as they are; elsewhere the driver takes them."""
+    take: Callable[[torch.Tensor, torch.Tensor], Taken | None]
+    """These clouds as `run` reads them; None where the driver takes them instead."""
     directions: Callable[[Loss, int | None], Drawn]
     """Takes the loss and a seed, or None for its own step."""
     run: WholeStep
@@ -50,14 +54,15 @@ def run_to_distance(run: WholeStep, p: float, *arguments: object) -> StepOutcome
     return distance, gradient
 
 
-def always_fits(x: torch.Tensor, y: torch.Tensor) -> bool:
+def take_on_device(x: torch.Tensor, y: torch.Tensor) -> Taken:
     """Kernels on a device look at values on the way."""
-    return True
+    return ()
 
 
-def fits_on_host(step: HostStep, x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether the clouds are finite, near the origin and of a usual extent."""
-    return not Operation.is_any_forced() and step.are_fit(_as_table(x), _as_table(y))
+def take_on_host(step: HostStep, x: torch.Tensor, y: torch.Tensor) -> Taken | None:
+    """Both clouds, if they are finite, near the origin and of a usual extent."""
+    tables = _as_table(x), _as_table(y)
+    return tables if step.are_fit(*tables) and not Operation.is_any_forced() else None
 
 
 def _as_table(points: torch.Tensor) -> HostArray:
@@ -68,25 +73,25 @@ def _as_table(points: torch.Tensor) -> HostArray:
 
 def run_on_host(
     step: HostStep,
+    dtype: torch.dtype,
     _loss: object,
-    x: torch.Tensor,
-    y: torch.Tensor,
+    x: HostArray,
+    y: HostArray,
     theta: HostArray,
     count: torch.Tensor,
     wanted: tuple[bool, bool],
 ) -> StepOutcome:
     """A whole step of tensors in host memory."""
-    clouds, gradient = (_as_table(x), _as_table(y)), None
+    gradient = None
     if wanted[0] or wanted[1]:
-        scores, table = step.gradients(*clouds, theta, wanted)
+        mean, table = step.mean_and_gradients(x, y, theta, wanted)
         gradient = torch.from_numpy(table)
     else:
-        scores = step.scores(*clouds, theta)
+        mean = float(np.add.reduce(step.scores(x, y, theta))) / len(theta)
     if count is not None:
         # In NumPy's view, since an operation of torch takes as long as a small sort.
         count.numpy()[...] += 1
-    mean = float(np.add.reduce(scores)) / scores.size
-    return torch.scalar_tensor(mean, dtype=x.dtype, device="cpu"), gradient
+    return torch.scalar_tensor(mean, dtype=dtype, device="cpu"), gradient
 
 
 def draw_on_host(
@@ -94,9 +99,11 @@ def draw_on_host(
 ) -> tuple[HostArray, torch.Tensor | None]:
     """As many directions out of these blocks, as rows in host memory, and the step that they are of."""
     key, step = loss._key(rng)
-    key = Key(key.high.numpy(), key.low.numpy())
+    high, low = key.high.numpy(), key.low.numpy()
     number = None if step is None else step.numpy()
-    parts = [draw(own._replace(key=key, step=number)).theta for own in blocks]
+    if draw is draw_compiled_blocks and len(blocks) == 1:
+        return draw_compiled_rows(blocks[0], high, low, number, slices), step
+    parts = [draw(own._replace(key=Key(high, low), step=number)).theta for own in blocks]
     return (parts[0] if len(parts) == 1 else np.concatenate(parts))[:slices], step
 
 

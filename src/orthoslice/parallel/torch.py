@@ -48,7 +48,7 @@ from orthoslice.estimates.result import root
 from orthoslice.estimates.underflow import power_may_underflow
 from orthoslice.nn._inputs import check_seed, refuse_transforms
 from orthoslice.nn._loss import Loss
-from orthoslice.nn._plans import StepPlan
+from orthoslice.nn._plans import StepPlan, Taken
 from orthoslice.nn._steps import Weights
 from orthoslice.parallel._ranks import GatheredRows, Ranks
 from orthoslice.parallel._ways import Shards, by_points, by_projections, sends_projections
@@ -113,11 +113,11 @@ class _ShardedLoss(Loss):
 
     def _find_plan(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
-    ) -> tuple[StepPlan | None, torch.Tensor, torch.Tensor]:
+    ) -> tuple[StepPlan | None, Taken | None, torch.Tensor, torch.Tensor]:
         # On its own a process makes whole steps by kernels, where it can.
         if Ranks.of(self.process_group).is_alone:
             return super()._find_plan(x, y, weights, rng)
-        return None, x, y
+        return None, None, x, y
 
     def _recorded_value(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None

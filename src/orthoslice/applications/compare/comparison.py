@@ -127,7 +127,7 @@ class Comparison:
 
     @property
     def least_pvalue(self) -> float:
-        """The smallest p-value that a test of so many rows can have; 0 where there is none."""
+        """The smallest p-value that a test of these rows can have; 0 where there is none."""
         if self.test is None:
             return 0.0
         # Labels that are exchanged as a whole give samples of one size the same distance.

@@ -185,6 +185,10 @@ class Operation(Generic[Result]):
         choice.begin()
         return choice.implementation.run
 
+    def is_chosen(self, run: Callable[..., Result], *args: object) -> bool:
+        """Whether that is what would run for these arguments."""
+        return self._choose(args).implementation.run is run
+
     def is_postponed(self, *args: object) -> bool:
         """Whether a kernel takes these arguments that it does not pay to compile yet."""
         return bool(self._choose(args).postponed)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-# Crossovers, measured on Zen 4 and Python 3.11: rows that NumPy sorts within vector registers, rows that it
-# sorts faster than a radix sort, and rows for which a sorting network of many columns is faster still.
-SIMD_BYTES = 2048
+# Crossovers, measured on Zen 5: longer rows are sorted faster by radix than as columns, alone or with an index.
+LONGEST_COLUMN = 8192
+LONGEST_INDEXED = 2048
+
+# Longer rows are sorted faster by radix than by NumPy. Measured on Zen 4.
 LONGEST_SIMD = 512
-LONGEST_COLUMN = 2500
 
 # Longer rows fall out of all caches, and are put in rough order piece by piece before they are sorted.
 LONGEST_CACHED = 1 << 21

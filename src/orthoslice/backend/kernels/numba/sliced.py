@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from orthoslice.backend.array_types import Floats, Indices, Words
-from orthoslice.backend.kernels import LONGEST_SIMD
+from orthoslice.backend.kernels import LONGEST_COLUMN, LONGEST_INDEXED
 from orthoslice.backend.kernels.numba._compile import compiled, summing
-from orthoslice.backend.kernels.numba.sorting import LANES, counters, sort_columns
+from orthoslice.backend.kernels.numba.checking import are_fit
+from orthoslice.backend.kernels.numba.lanes import lanes_of, projector, summer
+from orthoslice.backend.kernels.numba.sorting import column_rows, counters, sort_columns
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds, sort_row
-
-# A radix sort of this many rows takes as long as a network for all LANES columns. Measured on Zen 4.
-_FEWEST_LANES = 32
 
 
 @compiled
@@ -39,44 +38,131 @@ def line_slope(a: float, b: float, p: float) -> Any:
     return sign if p == 1.0 else p * abs(difference) ** (p - 1.0) * sign
 
 
+# Integers as wide as the numbers that they are places of.
+_PLACES: dict[int, Words] = {4: np.empty(0, np.uint32), 8: np.empty(0, np.uint64)}
+
+_add_lengths, _add_squares = summer(1), summer(2)
+_project_8, _project_1 = projector(8), projector(1)
+
+
 @compiled
-def _add_costs(row_a: Floats, row_b: Floats, mass: float, p: float, scores: Floats) -> None:
+def _room(n: int, like: Floats) -> Floats:
+    """A buffer for columns of n numbers, with infinity below them."""
+    buffer = np.empty((column_rows(n), lanes_of(like)), dtype=like.dtype)
+    buffer[n:] = np.inf
+    return buffer
+
+
+@compiled
+def _take_lanes(rows: Floats, first: int, columns: Floats) -> int:
+    """Rows from the first on as columns; whether any number of them is NaN, in as many bits."""
+    n, with_nan = rows.shape[1], 0
+    columns[n:] = np.inf
+    for k in range(min(columns.shape[1], rows.shape[0] - first)):
+        row, has_nan = rows[first + k], False
+        for i in range(n):
+            columns[i, k] = row[i]
+            has_nan |= row[i] != row[i]
+        with_nan |= int(has_nan) << k
+    return with_nan
+
+
+@compiled
+def _take_directions(theta: Floats, first: int, lanes: Floats) -> None:
+    """Directions from the first on as columns of `lanes (dim, lanes)`; 0 where there are none left."""
+    count = min(lanes.shape[1], theta.shape[0] - first)
+    for k in range(count):
+        for j in range(theta.shape[1]):
+            lanes[j, k] = theta[first + k, j]
+    lanes[:, count:] = 0.0
+
+
+@compiled
+def _project(points: Floats, lanes: Floats, columns: Floats) -> None:
+    n = points.shape[0]
+    if n < 8:
+        for i in range(n):
+            _project_1(points, i, lanes, columns)
+        return
+    for i in range(0, n - 7, 8):
+        _project_8(points, i, lanes, columns)
+    # Some of the last rows are made twice.
+    _project_8(points, n - 8, lanes, columns)
+
+
+@compiled
+def _add_costs(a: Floats, b: Floats, i: int, j: int, count: int, mass: float, p: float, sums: Floats) -> None:
+    """Costs of `count` rows of sorted columns from row i and row j on."""
     if p == 2.0:
-        for k in range(row_a.size):
-            difference = np.float64(row_a[k] - row_b[k])
-            scores[k] += mass * (difference * difference)
+        _add_squares(a, b, i, j, count, mass, sums)
+    elif p == 1.0:
+        _add_lengths(a, b, i, j, count, mass, sums)
     else:
-        for k in range(row_a.size):
-            scores[k] += mass * line_cost(row_a[k], row_b[k], p)
+        for k in range(count):
+            for lane in range(sums.size):
+                sums[lane] += mass * line_cost(a[i + k, lane], b[j + k, lane], p)
 
 
 @compiled
-def _score_columns(a: Floats, b: Floats, p: float, scores: Floats) -> None:
-    """Costs of the columns of `a (n, LANES)` against those of `b (m, LANES)`; sorts both."""
-    sort_columns(a, a)
-    sort_columns(b, b)
-    n, m = a.shape[0], b.shape[0]
-    scores[:] = 0.0
-    i, j, left_i, left_j = 0, 0, m, n
+def _price_columns(a: Floats, b: Floats, n: int, m: int, p: float, sums: Floats) -> None:
+    """Costs of the sorted columns of `a` against those of `b`."""
+    sums[:] = 0.0
+    if n == m:
+        _add_costs(a, b, 0, 0, n, 1.0 / np.float64(n), p, sums)
+        return
     # Each point of a weighs m and each of b weighs n, in units of 1 / (n m).
+    unit = 1.0 / np.float64(n) / np.float64(m)
+    i, j, left_i, left_j = 0, 0, m, n
     while i < n:
         mass = min(left_i, left_j)
-        _add_costs(a[i], b[j], np.float64(mass), p, scores)
+        _add_costs(a, b, i, j, 1, mass * unit, p, sums)
         left_i -= mass
         left_j -= mass
         if left_i == 0:
             i, left_i = i + 1, m
         if left_j == 0:
             j, left_j = j + 1, n
-    for k in range(scores.size):
-        scores[k] /= np.float64(n) * np.float64(m)
 
 
 @compiled
-def _cost_rows(a: Floats, b: Floats, p: float, scores: Floats) -> None:
-    """Costs of the sorted rows of `a (slices, n)` against those of `b (slices, m)`."""
-    for s in range(a.shape[0]):
-        scores[s] = cost_row(a[s], b[s], p)
+def _score_columns(
+    x: Floats, y: Floats, theta: Floats, p: float, scores: Floats, limits: Words | None, rounding: float
+) -> float:
+    """Costs of clouds on the rows of `theta`, and their sum; or -1 if `are_fit` says no to given limits."""
+    if limits is not None:
+        bits = limits.dtype
+        if not are_fit(x, x.view(bits), y.view(bits), limits, theta, rounding):
+            return -1.0
+    n, m, (slices, dim) = x.shape[0], y.shape[0], theta.shape
+    a, b = _room(n, x), _room(m, x)
+    lanes, sums, total = np.empty((dim, a.shape[1]), dtype=x.dtype), np.empty(a.shape[1]), 0.0
+    for first in range(0, slices, lanes.shape[1]):
+        _take_directions(theta, first, lanes)
+        _project(x, lanes, a)
+        _project(y, lanes, b)
+        sort_columns(a, None, n)
+        sort_columns(b, None, m)
+        _price_columns(a, b, n, m, p, sums)
+        for k in range(min(sums.size, slices - first)):
+            scores[first + k] = sums[k]
+            total += sums[k]
+    return total
+
+
+@compiled
+def _score_short_rows(a: Floats, b: Floats, p: float, scores: Floats) -> None:
+    """Costs of the rows of `a (slices, n)` against those of `b (slices, m)`, as columns."""
+    (slices, n), m = a.shape, b.shape[1]
+    room_a, room_b = _room(n, a), _room(m, a)
+    sums = np.empty(room_a.shape[1])
+    for first in range(0, slices, sums.size):
+        # NaN has no place in an order.
+        with_nan = _take_lanes(a, first, room_a) | _take_lanes(b, first, room_b)
+        sort_columns(room_a, None, n)
+        sort_columns(room_b, None, m)
+        _price_columns(room_a, room_b, n, m, p, sums)
+        for k in range(min(sums.size, slices - first)):
+            scores[first + k] = np.nan if with_nan >> k & 1 else sums[k]
 
 
 @summing
@@ -170,6 +256,110 @@ def _slope_rows(
 
 
 @compiled
+def _number(index: Words, n: int) -> None:
+    """Write row numbers; those below the last point are never used, and are those of a point all the same."""
+    for i in range(index.shape[0]):
+        index[i] = min(i, n - 1)
+
+
+@compiled
+def _slope_columns(
+    a: Floats,
+    b: Floats,
+    index_a: Words,
+    index_b: Words,
+    p: float,
+    factor: float,
+    first: int,
+    slopes_a: Floats,
+    slopes_b: Floats,
+) -> None:
+    """Derivatives of `factor * score` into the rows of slopes from the first on; sorts the columns."""
+    (slices, n), m = slopes_a.shape, slopes_b.shape[1]
+    count = min(a.shape[1], slices - first)
+    _number(index_a, n)
+    _number(index_b, m)
+    sort_columns(a, index_a, n)
+    sort_columns(b, index_b, m)
+    if n == m:
+        pull = factor / np.float64(n)
+        for i in range(n):
+            for k in range(count):
+                slope = pull * line_slope(a[i, k], b[i, k], p)
+                slopes_a[first + k, index_a[i, k]] = slope
+                slopes_b[first + k, index_b[i, k]] = -slope
+        return
+    slopes_a[first : first + count] = 0.0
+    slopes_b[first : first + count] = 0.0
+    unit = factor / np.float64(n) / np.float64(m)
+    i, j, left_i, left_j = 0, 0, m, n
+    while i < n:
+        mass = min(left_i, left_j)
+        for k in range(count):
+            slope = mass * unit * line_slope(a[i, k], b[j, k], p)
+            slopes_a[first + k, index_a[i, k]] += slope
+            slopes_b[first + k, index_b[j, k]] -= slope
+        left_i -= mass
+        left_j -= mass
+        if left_i == 0:
+            i, left_i = i + 1, m
+        if left_j == 0:
+            j, left_j = j + 1, n
+
+
+@compiled
+def _slope_short_rows(
+    a: Floats,
+    b: Floats,
+    p: float,
+    factor: float,
+    scores: Floats,
+    slopes_a: Floats,
+    slopes_b: Floats,
+    places: Words,
+) -> None:
+    """As `_score_short_rows`, times a factor, and derivatives by every projection; `places` gives a type."""
+    (slices, n), m = a.shape, b.shape[1]
+    room_a, room_b = _room(n, a), _room(m, a)
+    index_a, index_b = np.empty(room_a.shape, dtype=places.dtype), np.empty(room_b.shape, dtype=places.dtype)
+    sums = np.empty(room_a.shape[1])
+    for first in range(0, slices, sums.size):
+        with_nan = _take_lanes(a, first, room_a) | _take_lanes(b, first, room_b)
+        _slope_columns(room_a, room_b, index_a, index_b, p, factor, first, slopes_a, slopes_b)
+        _price_columns(room_a, room_b, n, m, p, sums)
+        for k in range(min(sums.size, slices - first)):
+            scores[first + k] = factor * sums[k]
+            if with_nan >> k & 1:
+                scores[first + k] = slopes_a[first + k, :] = slopes_b[first + k, :] = np.nan
+
+
+@compiled
+def _slope_points(
+    x: Floats,
+    y: Floats,
+    theta: Floats,
+    p: float,
+    factor: float,
+    slopes_x: Floats,
+    slopes_y: Floats,
+    places: Words,
+) -> float:
+    """The summed costs of clouds on the rows of `theta`; and derivatives of `factor * cost` by projections."""
+    n, m, (slices, dim) = x.shape[0], y.shape[0], theta.shape
+    a, b = _room(n, x), _room(m, x)
+    index_a, index_b = np.empty(a.shape, dtype=places.dtype), np.empty(b.shape, dtype=places.dtype)
+    lanes, sums, total = np.empty((dim, a.shape[1]), dtype=x.dtype), np.empty(a.shape[1]), 0.0
+    for first in range(0, slices, lanes.shape[1]):
+        _take_directions(theta, first, lanes)
+        _project(x, lanes, a)
+        _project(y, lanes, b)
+        _slope_columns(a, b, index_a, index_b, p, factor, first, slopes_x, slopes_y)
+        _price_columns(a, b, n, m, p, sums)
+        total += sums[: min(sums.size, slices - first)].sum()
+    return total
+
+
+@compiled
 def _order_rows(a: Words, index: Indices, bounds: Indices | None) -> None:
     n = a.shape[1]
     starts = counters(a)
@@ -196,42 +386,53 @@ def score_projections(px: Floats, py: Floats, p: float) -> Floats:
     """
     scores = np.empty(px.shape[0])
     longest = max(px.shape[1], py.shape[1])
-    if longest <= LONGEST_SIMD:
-        px.sort(axis=-1)
-        py.sort(axis=-1)
-        _cost_rows(px, py, p, scores)
+    if longest <= LONGEST_COLUMN:
+        _score_short_rows(plain(px), plain(py), p, scores)
     else:
         a, b = as_bits(px), as_bits(py)
         _score_rows(a, b, p, scores, np.empty(0, dtype=px.dtype), piece_bounds(longest, a.itemsize))
     return scores
 
 
-def score_points(x: Floats, y: Floats, theta: Floats, p: float) -> Floats:
-    """As :func:`score_projections`, of middling clouds `x (n, dim)`, `y (m, dim)` on `theta (slices, dim)`.
+def plain(a: Floats) -> Floats:
+    """The array row by row in memory and writable: others are types of their own, to be compiled anew."""
+    flags = a.flags
+    return a if flags.c_contiguous and flags.writeable else np.array(a, order="C")
 
-    Projections are made as columns, LANES at a time, and never leave the cache. The last `slices % LANES` are
-    sorted as rows if they are fewer than _FEWEST_LANES.
+
+def score_points(x: Floats, y: Floats, theta: Floats, p: float) -> Floats:
+    """As :func:`score_projections`, of clouds `x (n, dim)`, `y (m, dim)` on `theta (slices, dim)`.
+
+    Projections are made as columns, a vector of them at a time, and never leave the cache.
     """
-    slices = theta.shape[0]
-    in_columns = slices - slices % LANES if slices % LANES < _FEWEST_LANES else slices
-    scores = np.empty(-(-slices // LANES) * LANES)
-    for first in range(0, in_columns, LANES):
-        lanes = np.zeros((theta.shape[1], LANES), dtype=theta.dtype)
-        lanes[:, : slices - first] = theta[first : first + LANES].T
-        _score_columns(x @ lanes, y @ lanes, p, scores[first : first + LANES])
-    if in_columns < slices:
-        rest = theta[in_columns:]
-        scores[in_columns:slices] = score_projections(rest @ x.T, rest @ y.T, p)
-    return scores[:slices]
+    return score_fit_points(x, y, theta, p, None, 0.0)[1]
+
+
+def score_fit_points(
+    x: Floats, y: Floats, theta: Floats, p: float, limits: Words | None, rounding: float
+) -> tuple[float, Floats]:
+    """The same, and their sum first, which is -1 if :func:`are_fit` says no to these limits."""
+    scores = np.empty(len(theta))
+    return _score_columns(plain(x), plain(y), plain(theta), p, scores, limits, rounding), scores
+
+
+def slope_points(x: Floats, y: Floats, theta: Floats, p: float, factor: float) -> tuple[float, Floats, Floats]:
+    """The sum of :func:`score_points`, and the derivatives of `factor` times each score by every projection."""
+    slopes = np.empty((len(theta), len(x)), dtype=x.dtype), np.empty((len(theta), len(y)), dtype=x.dtype)
+    places = _PLACES[x.itemsize]
+    return _slope_points(plain(x), plain(y), plain(theta), p, factor, *slopes, places), *slopes
 
 
 def slope_projections(px: Floats, py: Floats, p: float, factor: float) -> tuple[Floats, Floats, Floats]:
     """`factor` times the costs on the line, and their derivatives by `px` and `py`."""
     scores = np.empty(px.shape[0])
     slopes = np.empty(px.shape, dtype=px.dtype), np.empty(py.shape, dtype=py.dtype)
-    a, b = as_bits(px), as_bits(py)
-    bounds = piece_bounds(max(a.shape[1], b.shape[1]), a.itemsize)
-    _slope_rows(a, b, p, factor, scores, *slopes, bounds)
+    longest = max(px.shape[1], py.shape[1])
+    if longest <= LONGEST_INDEXED:
+        _slope_short_rows(plain(px), plain(py), p, factor, scores, *slopes, _PLACES[px.itemsize])
+    else:
+        a, b = as_bits(px), as_bits(py)
+        _slope_rows(a, b, p, factor, scores, *slopes, piece_bounds(longest, a.itemsize))
     return scores, *slopes
 
 

@@ -1,8 +1,8 @@
 """Sorting many short or a few long rows of floating-point numbers.
 
-Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares two
-whole rows of the buffer, which is vector code whatever the numbers are. Long rows are sorted one by one, by
-radix, 8 to 11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
+Short rows lie side by side as the columns of a buffer and go through one sorting network: a step compares whole
+rows of the buffer, vectors whose numbers are all treated alike. Long rows are sorted one by one, by radix, 8 to
+11 bits at a time, on integer keys in the order of the numbers. The radix sort is stable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from orthoslice.backend.array_types import Floats, Words
 from orthoslice.backend.kernels.numba._compile import compiled
+from orthoslice.backend.kernels.numba.lanes import SORTING_16, exchanger, folding, halving
 
 WIDE_BITS, SPLIT_BITS, NARROW_BITS = 11, 10, 8
 
@@ -22,42 +23,75 @@ SHORTEST_SPLIT = 1 << 18
 SPLIT_DIGITS = (2, 5)
 """Digits of SPLIT_BITS, of keys of 32 and of 64 bits, that are left to sort within a piece."""
 
-LANES = 64
-"""Columns of a buffer for :func:`sort_columns`: a fixed number makes the inner loop straight vector code."""
+_SHORT = 16
+"""Rows of a buffer that are sorted, and merged in the end, within registers."""
+
+_sort_16 = exchanger(SORTING_16)
+_fold_2, _fold_4, _fold_8 = (exchanger(folding(count), folded=True) for count in (2, 4, 8))
+_halve_2, _halve_4, _halve_8, _halve_16 = (exchanger(halving(count)) for count in (2, 4, 8, _SHORT))
 
 
 @compiled
-def sort_columns(buffer: Floats, same: Floats) -> None:
-    """Sort every column of `buffer (n, LANES)` in place: Batcher's merge exchange (Knuth, 5.2.2 M).
+def column_rows(n: int) -> int:
+    """How many rows a buffer for columns of n numbers has: a power of two."""
+    rows = _SHORT
+    while rows < n:
+        rows *= 2
+    return rows
 
-    `same` is the same buffer again. Two names let the compiler check once that rows do not overlap.
+
+@compiled
+def sort_columns(buffer: Floats, index: Words | None, n: int) -> None:
+    """Sort every column of `buffer (rows, lanes)` in place: a network of merges, several steps at a time.
+
+    There are :func:`column_rows` rows; those from the n-th on hold infinity. Rows of an index, if there is
+    one, are moved along, and equal numbers are ordered by it: so the sort is stable.
 
     Examples
     --------
-    >>> a = np.zeros((3, LANES))
-    >>> a[:, 0] = 3, 1, 2
-    >>> sort_columns(a, a)
-    >>> a[:, 0].tolist()
-    [1.0, 2.0, 3.0]
+    >>> a = np.full((16, 8), np.inf)
+    >>> a[:3, 0] = 3, 1, 2
+    >>> sort_columns(a, None, 3)
+    >>> a[:4, 0].tolist()
+    [1.0, 2.0, 3.0, inf]
     """
-    n = buffer.shape[0]
-    top = 1
-    while 2 * top < n:
-        top *= 2
-    p = top if n > 1 else 0
-    while p > 0:
-        q, r, d = top, 0, p
-        while True:
-            for first in range(r, n - d, 2 * p):
-                for i in range(first, min(first + p, n - d)):
-                    for k in range(LANES):
-                        low, high = buffer[i, k], same[i + d, k]
-                        buffer[i, k] = low if low < high else high
-                        same[i + d, k] = high if low < high else low
-            if q == p:
-                break
-            d, q, r = q - p, q // 2, p
-        p //= 2
+    for first in range(0, n, _SHORT):
+        _sort_16(buffer, index, first, 1, 0)
+    half = _SHORT
+    while half < n:
+        parts = min(half // _SHORT, 4)
+        step = half // parts
+        for first in range(0, n, 2 * half):
+            last = first + 2 * half - 1
+            for k in range(step):
+                if parts == 4:
+                    _fold_8(buffer, index, first + k, step, last - k)
+                elif parts == 2:
+                    _fold_4(buffer, index, first + k, step, last - k)
+                else:
+                    _fold_2(buffer, index, first + k, step, last - k)
+        apart = step // 2
+        while apart >= _SHORT:
+            _halve(buffer, index, n, apart)
+            apart //= min(2 * apart // _SHORT, 8)
+        for first in range(0, n, _SHORT):
+            _halve_16(buffer, index, first, 1, 0)
+        half *= 2
+
+
+@compiled
+def _halve(buffer: Floats, index: Words | None, n: int, apart: int) -> None:
+    """Exchange rows that far apart, and where rows are left for another step, half and a quarter as far."""
+    parts = min(2 * apart // _SHORT, 8)
+    step = 2 * apart // parts
+    for first in range(0, n, 2 * apart):
+        for k in range(first, first + step):
+            if parts == 8:
+                _halve_8(buffer, index, k, step, 0)
+            elif parts == 4:
+                _halve_4(buffer, index, k, step, 0)
+            else:
+                _halve_2(buffer, index, k, step, 0)
 
 
 @compiled

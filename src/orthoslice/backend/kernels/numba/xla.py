@@ -16,8 +16,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from orthoslice.backend.array_types import Floats, Indices, IntArray, Words
+from orthoslice.backend.kernels import LONGEST_COLUMN, LONGEST_INDEXED
 from orthoslice.backend.kernels.numba._compile import compiled, compiled_for_c
-from orthoslice.backend.kernels.numba.sliced import _score_rows, _slope_rows
+from orthoslice.backend.kernels.numba.sliced import (
+    _score_rows,
+    _score_short_rows,
+    _slope_rows,
+    _slope_short_rows,
+)
 from orthoslice.backend.kernels.numba.sorting import SHORTEST_SPLIT
 from orthoslice.backend.kernels.numba.splitting import piece_bounds
 
@@ -108,7 +114,9 @@ def _run_scores(frame: Frame, floats: Floats, bits: Words) -> None:
     a, b = _projections(frame, bits)
     (rows, n), m = a.shape, b.shape[1]
     scores = np.empty(rows)
-    if max(n, m) < SHORTEST_SPLIT:
+    if max(n, m) <= LONGEST_COLUMN:
+        _score_short_rows(a.view(floats.dtype), b.view(floats.dtype), _attribute(frame, 1), scores)
+    elif max(n, m) < SHORTEST_SPLIT:
         _score_rows(a, b, _attribute(frame, 1), scores, floats, None)
     else:
         _score_rows(a, b, _attribute(frame, 1), scores, floats, _room(bits))
@@ -125,7 +133,10 @@ def _run_slopes(frame: Frame, floats: Floats, bits: Words) -> None:
     factor, p, scores = _attribute(frame, 0), _attribute(frame, 1), np.empty(rows)
     slopes_x = carray(_pointer(_buffer(frame[_RESULTS], 1)[0]), (rows, n), floats.dtype)
     slopes_y = carray(_pointer(_buffer(frame[_RESULTS], 2)[0]), (rows, m), floats.dtype)
-    if max(n, m) < SHORTEST_SPLIT:
+    if max(n, m) <= LONGEST_INDEXED:
+        rows = a.view(floats.dtype), b.view(floats.dtype)
+        _slope_short_rows(*rows, p, factor, scores, slopes_x, slopes_y, bits)
+    elif max(n, m) < SHORTEST_SPLIT:
         _slope_rows(a, b, p, factor, scores, slopes_x, slopes_y, None)
     else:
         _slope_rows(a, b, p, factor, scores, slopes_x, slopes_y, _room(bits))
