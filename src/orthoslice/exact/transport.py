@@ -26,7 +26,14 @@ from orthoslice.clouds.lengths import pair_lengths, power_mean, scaled_for_lengt
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.couplings.coupling import Coupling
-from orthoslice.exact.certificate import Certificate, Problem, dual_value, line_potential, transform
+from orthoslice.exact.certificate import (
+    Certificate,
+    Problem,
+    dual_value,
+    line_potential,
+    squared_lengths,
+    transform,
+)
 from orthoslice.exact.simplex import Limits, settle
 
 # The most pairs n * m that are solved by the network simplex method. Beyond, the auction is mostly faster.
@@ -36,6 +43,13 @@ _PAIR_BYTES = 16
 _DEFAULT_MEMORY = "256MB"
 
 _EPS = float(np.finfo(np.float64).eps)
+
+# Differences of coordinates that NumPy works out sooner than SciPy's function for it is loaded.
+_FEW_DIFFERENCES = 1 << 21
+
+# Prices of an assignment are found in as many rounds as the longest chain of rows that decide each other's has
+# links: some tens for a few hundred rows.
+_MOST_ROUNDS = 256
 
 # Weights that are shares of a number up to this one are taken as such; lcm of two such sums fits a float.
 _LARGEST_COUNT = 2**24
@@ -368,11 +382,9 @@ def _match_in_order(a: IntArray, b: IntArray) -> _Pairs:
 
 def _costs(x: Cloud, y: Cloud, p: float, unit: float | None) -> tuple[FloatArray, float]:
     """(|x - y| / unit)^p for all pairs, and the unit: the largest length where it is None."""
-    from scipy.spatial.distance import cdist
-
     exponent = math.frexp(max(float(np.abs(c.points).max()) for c in (x, y)))[1]
     if unit is None or unit > math.ldexp(1.0, max(exponent - _WIDE, -1074)):
-        cost: FloatArray = cdist(*(np.ldexp(c.points, -exponent) for c in (x, y)))
+        cost = _lengths(np.ldexp(x.points, -exponent), np.ldexp(y.points, -exponent))
         np.ldexp(cost, exponent, out=cost)
     else:
         cost = np.zeros((x.n, y.n))
@@ -383,6 +395,17 @@ def _costs(x: Cloud, y: Cloud, p: float, unit: float | None) -> tuple[FloatArray
         if unit > 0:
             np.divide(cost, unit, out=cost)
         return np.power(cost, p, out=cost), unit
+
+
+def _lengths(x: FloatArray, y: FloatArray) -> FloatArray:
+    """|x - y| for all pairs of points `(n, dim)` and `(m, dim)`."""
+    if x.shape[0] * y.size > _FEW_DIFFERENCES:
+        from scipy.spatial.distance import cdist
+
+        lengths: FloatArray = cdist(x, y)
+        return lengths
+    squares = squared_lengths(x, y)
+    return np.sqrt(squares, out=squares)
 
 
 def _root_cost(x: Cloud, y: Cloud, pairs: _Pairs, p: float) -> float:
@@ -443,8 +466,39 @@ def _assign(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits)
         # No pair of an optimal coupling costs more than the whole coupling, so dearer pairs may be cut off.
         needed = 1.01 * least * len(ix) ** (1 / problem.p)
         if best is not None and (least == 0 or problem.p * math.log(unit / needed) < math.log(_ROOM)):
-            return _Found(best, "assignment", lambda: _settle(x, y, problem, exponent, limits).find())
+            return _Found(
+                best, "assignment", functools.partial(_prove, x, y, problem, exponent, limits, iy, unit)
+            )
         unit = needed
+
+
+def _prove(
+    x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits, iy: IntArray, unit: float
+) -> FloatArray:
+    """The potential that proves an assignment, for costs in this unit."""
+    cost, _ = _costs(x, y, problem.p, unit)
+    price = _assignment_price(np.minimum(cost, 1.0, out=cost), iy)
+    if price is None:
+        return _settle(x, y, problem, exponent, limits).find()
+    return -price * math.ldexp(unit, -exponent) ** problem.p
+
+
+def _assignment_price(cost: FloatArray, iy: IntArray) -> FloatArray | None:
+    """Prices that prove an assignment of rows to the columns `iy`; None where they take many rounds to settle.
+
+    A row must not find another column cheaper than its own: so its costs with the price are at most those of
+    another row, for which it would take that row's column. Rounds of that, until nothing changes.
+    """
+    own = cost[np.arange(len(iy)), iy]
+    over = cost[:, iy] - own
+    minima = np.zeros(len(iy))
+    for _ in range(_MOST_ROUNDS):
+        before, minima = minima, np.min(over + minima, axis=1)
+        if np.all(before - minima <= _EPS):
+            price = np.empty(len(iy))
+            price[iy] = minima - own
+            return price
+    return None
 
 
 def _best_potential(problem: Problem, found: list[FloatArray]) -> FloatArray:

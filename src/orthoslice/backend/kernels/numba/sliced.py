@@ -355,7 +355,8 @@ def _slope_points(
         _project(y, lanes, b)
         _slope_columns(a, b, index_a, index_b, p, factor, first, slopes_x, slopes_y)
         _price_columns(a, b, n, m, p, sums)
-        total += sums[: min(sums.size, slices - first)].sum()
+        for k in range(min(sums.size, slices - first)):
+            total += sums[k]
     return total
 
 
