@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
 from orthoslice.backend.arrays import Operation, PlainWork
-from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -427,7 +426,7 @@ def _uneven_refusal(x: Cloud, y: Cloud, *_: Any) -> str | None:
     return None if is_even else "it takes clouds of one size without weights"
 
 
-@settle_few.implementation("numba", lambda *_: numba_refusal(), plain_work=_assignment_work)
+@settle_few.implementation("numba", lambda *_: None, plain_work=_assignment_work)
 def _settle(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits) -> _Found:
     """The optimal coupling by the network simplex method."""
     p, total = problem.p, float(problem.a.sum())
