@@ -36,14 +36,14 @@ docs: $(VENV)/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . site
 	@echo "The site is in site/index.html"
 
-# A wheel that was installed and run where nothing else is: `orthoslice.data` and the types are in it, and no tests.
+# A wheel that was installed and run where nothing else is: the data and the types are in it, and no tests.
 wheel: $(BIN)/python
 	rm -rf dist build/wheel
 	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps -w dist .
 	$(PYTHON) -m venv build/wheel
 	build/wheel/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
 	$(BIN)/python -m zipfile -l dist/*.whl | grep -q "orthoslice/py.typed"
-	$(BIN)/python -m zipfile -l dist/*.whl | grep -q "orthoslice/data/digits.npz"
+	$(BIN)/python -m zipfile -l dist/*.whl | grep -q "orthoslice/datasets/digits.npz"
 	! $(BIN)/python -m zipfile -l dist/*.whl | grep -E "tests/|experiments/|benchmarks/"
 	cd build && wheel/bin/orthoslice demo --words && wheel/bin/orthoslice info --words
 

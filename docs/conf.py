@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ HOW_TO = "docs/how_to"
 # Scripts of the gallery run here without a screen, and say nothing of compiling.
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("ORTHOSLICE_QUIET", "1")
+# The reference names laws as users do: `orthoslice.laws` is an attribute, which autodoc could not import.
+sys.modules["orthoslice.laws"] = orthoslice.laws
 
 project = "orthoslice"
 author = "The orthoslice developers"
@@ -81,7 +84,8 @@ html_css_files = ["extra.css"]
 html_extra_path = ["assets/entry"]
 html_show_sphinx = False
 html_copy_source = False
-pygments_style = "friendly"
+# Of a contrast that small type can be read at.
+pygments_style = "a11y-high-contrast-light"
 
 
 def edit_page(app: Any, docname: str, source: list[str]) -> None:

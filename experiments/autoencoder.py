@@ -136,10 +136,7 @@ def make_loss(
 
 
 class AutoEncoder:
-    """One training of it.
-
-    Runs with one seed start alike, and those whose prior is drawn see the same batches and codes of the prior.
-    """
+    """One training of it. Runs with one seed start alike, and see the same batches and codes of the prior."""
 
     def __init__(self, recipe: Recipe, device: str = "cpu", folder: str | None = None) -> None:
         self.recipe, self.device = recipe, device
@@ -189,8 +186,10 @@ class AutoEncoder:
         x = self.batch(chosen)
         codes = self.encoder(x)
         lost = torch.sigmoid(self.decoder(codes)) - x
-        priors = () if self.recipe.distance == "law" else (self.draw_prior(generator),)
-        return torch.stack([lost.flatten(1).norm(dim=1).mean(), loss(codes, *priors)])
+        # A run that is held to the law draws codes too, so that its batches are those of the others.
+        priors = self.draw_prior(generator)
+        penalty = loss(codes) if self.recipe.distance == "law" else loss(codes, priors)
+        return torch.stack([lost.flatten(1).norm(dim=1).mean(), penalty])
 
     def draw_prior(self, generator: torch.Generator) -> Tensor:
         """As many codes of the prior as there are images in a batch."""

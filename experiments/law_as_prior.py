@@ -8,6 +8,7 @@ channels than those of figure 5, learn faster and see fewer images: one core tra
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -17,7 +18,7 @@ from experiments.common import Claim, require, student
 from experiments.fig5_hidden_codes.claims import by_kind, check_trainings, column
 from experiments.fig5_hidden_codes.config import FREE, list_jobs, list_runs
 from experiments.fig5_hidden_codes.picture import draw
-from experiments.trainings import Row, read_machine, trained
+from experiments.trainings import Row, command, read_machine, trained
 
 __all__ = ["REFUTED", "SMOKE", "Config", "check", "machine", "plot", "run"]
 
@@ -32,9 +33,9 @@ class Config(fig5_hidden_codes.Config):
     learning_rates: tuple[float, ...] = (1e-3,)
     sweeps: tuple[int, ...] = (30,)
     distances: tuple[str, ...] = ("sliced", "law")
-    n_seeds: int = 4
+    n_seeds: int = 3
     n_images: int = 20_000
-    depth: int = 4
+    depth: int = 2
 
 
 SMOKE = dataclasses.replace(fig5_hidden_codes.SMOKE, distances=Config.distances)
@@ -80,3 +81,7 @@ def check(rows: list[Row]) -> list[Claim]:
 def plot(rows: list[Row]) -> Figure:
     """Codes of one seed, their radii, and the mean radius over training."""
     return draw(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(command("law_as_prior", __doc__, (Config(), SMOKE), list_jobs, FREE))

@@ -147,13 +147,13 @@ def test_law_is_that_of_points_that_are_drawn() -> None:
 
 
 def test_runs_of_a_seed_see_the_same() -> None:
-    """Before the first step there is no difference but in directions; after it there is."""
-    runs = [make(directions=name) for name in ("iid", "orthogonal", "hadamard")]
+    """Before the first step there is no difference but in directions and target; after it there is."""
+    runs = [make(directions=name) for name in ("iid", "orthogonal", "hadamard")] + [make(distance="law")]
     first = [run.step(torch.arange(40)) for run in runs]
     assert len({parts[0].item() for parts in first}) == 1
-    assert len({parts[1].item() for parts in first}) == 3
+    assert len({parts[1].item() for parts in first}) == 4
     assert all(torch.equal(runs[0].generator.get_state(), run.generator.get_state()) for run in runs)
-    assert len({run.step(torch.arange(40))[0].item() for run in runs}) == 3
+    assert len({run.step(torch.arange(40))[0].item() for run in runs}) == 4
 
 
 def test_a_sweep_takes_whole_batches_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,12 +137,17 @@ def test_a_function(backend: Backend, clouds: tuple[np.ndarray, np.ndarray]) -> 
     np.testing.assert_allclose(backend.numpy(est.value), expected, rtol=1e-5)
 
 
+def test_a_function_without_blocks_has_no_error_bar(clouds: tuple[np.ndarray, np.ndarray]) -> None:
+    est = osl.sliced_wasserstein(*clouds, directions=osl.directions.from_function(antithetic), rng=0)
+    assert "from_function(antithetic, block_rows=None) draws all directions in one block" in repr(est)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (lambda rows, dim, rng: np.ones((rows, dim)), "must give rows of unit length"),
         (lambda rows, dim, rng: np.eye(dim)[:1], "must give 4 rows of dim 2"),
-        (lambda rows, dim, rng: np.tile(np.eye(dim)[:1], (rows, 1)), "a block of its own"),
+        (lambda rows, dim, rng: np.tile(np.eye(dim)[:1], (rows, 1)), "every block rows of its own"),
     ],
 )
 def test_functions_that_break_their_promise(

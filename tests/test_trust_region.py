@@ -289,6 +289,7 @@ def test_no_time_means_no_work(tmp_path: Path) -> None:
     assert jobs.collect_rows(config, tmp_path) == []
 
 
+@pytest.mark.full
 def test_processes_make_whole_rows(tmp_path: Path) -> None:
     # Children know the tasks of gymnasium alone.
     config = dataclasses.replace(SMALL, methods=("none", "pw"))

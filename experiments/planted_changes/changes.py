@@ -36,7 +36,7 @@ def to(*columns: str) -> Callable[[OneColumn], Change]:
 
 
 def shifted(by: float) -> OneColumn:
-    """Higher by so many standard deviations."""
+    """Higher by `by` standard deviations."""
     return lambda rng, values: values + by * np.nanstd(values)
 
 
@@ -75,7 +75,7 @@ def rounded(digits: int) -> OneColumn:
 
 
 def noisy(size: float) -> OneColumn:
-    """Noise of so many standard deviations."""
+    """Noise of `size` standard deviations."""
     return lambda rng, values: values + size * np.nanstd(values) * rng.standard_normal(len(values))
 
 

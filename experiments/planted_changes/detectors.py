@@ -33,7 +33,7 @@ METHODS = (OURS, *OTHERS)
 # more than _FEW_VALUES different ones; a table has drifted if _DRIFTED_SHARE of its columns have.
 _FEW_ROWS, _FEW_VALUES, _DRIFTED_SHARE, _DRIFTED_DISTANCE = 1000, 5, 0.5, 0.1
 
-# What takes the square of the rows, or trains trees, looks at so many rows of each table.
+# Methods that take quadratic time, or train trees, see this many rows of each table.
 _MOST_ROWS = 500
 
 

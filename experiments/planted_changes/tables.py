@@ -23,7 +23,7 @@ class Origin(NamedTuple):
     """Where the rows of a table come from."""
 
     draw: Callable[[np.random.Generator, int], Table]
-    """So many independent rows, or, of a real table, so many different ones at random."""
+    """`draw(rng, n)`: n independent rows, or n different rows of a real table at random."""
     n_rows: int
     """Rows of each of two tables that are compared."""
 

@@ -6,6 +6,7 @@ import threading
 import tracemalloc
 import types
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from orthoslice.applications.compare.compare import prepare_comparison
 from orthoslice.applications.compare.pairs import pair_of
 from orthoslice.applications.compare.words import number, tell, tell_columns
 from orthoslice.backend.stopping import stop_asked, stoppable
+from orthoslice.clouds import cloud
 from orthoslice.exact import transport
 
 DRAW = np.random.default_rng(0)
@@ -37,6 +39,17 @@ def test_parts_are_those_of_the_functions():
     assert not found.is_sampled
     other = osl.compare(X, Y, 3, rng=7)
     assert (other.sliced.p, other.bounds.p, other.test.p) == (3, 3, 3)
+
+
+@pytest.mark.parametrize("weights", [None, np.full(300, 1 / 300) + np.linspace(-1e-3, 1e-3, 300)])
+@pytest.mark.parametrize("max_rows", [100, 5000])
+def test_data_is_checked_once(monkeypatch, weights, max_rows):
+    """Each table when it comes in; all parts get what was checked."""
+    checked = []
+    check = cloud.check_points
+    monkeypatch.setattr(cloud, "check_points", lambda name, points: checked.append(name) or check(name, points))
+    osl.compare(pd.DataFrame(X), pd.DataFrame(Y), x_weights=weights, max_rows=max_rows, rng=0)
+    assert checked == ["x", "y"]
 
 
 def test_it_can_be_repeated_without_a_seed():
@@ -226,11 +239,37 @@ def test_words_of_the_distance_agree_with_the_test():
     assert "hides small changes" not in repr(osl.compare(X, Y, rng=0, n_permutations=99))
 
 
+def test_words_of_shuffles_agree_with_the_verdict():
+    """Where shuffled rows are nearer and no difference was found, and where some are as far and one was."""
+    same = osl.compare(X[:150], X[150:], rng=0, n_permutations=99)
+    assert same.pvalue > same.level
+    away = same.bracket[0]
+    nearer, farther = (replace(same, shuffled_moves=np.full(20, f * away)) for f in (0.97, 1.03))
+    told = "All of these are nearer, as chance alone makes it in 1 of 21 comparisons."
+    assert told in repr(nearer)
+    assert told not in repr(farther)
+    differs = osl.compare(X, Y, rng=0, n_permutations=99)
+    assert differs.pvalue <= differs.level
+    away = differs.bracket[1]
+    told = "Some of these are as far apart: this one number does not see all that the test sees."
+    for shares, is_told in (([0.2] * 19 + [1.01], True), ([0.2] * 19 + [0.9], False), ([0.95] * 20, False)):
+        words = repr(replace(differs, shuffled_moves=away * np.array(shares)))
+        assert (told in words) == is_told
+        assert ("Rows lie apart by themselves" in words) == (shares[0] > 0.9)
+
+
 def test_a_few_rows_cannot_tell():
     found = osl.compare(X[:3], X[:3] + 100, rng=0)
     assert "It cannot be told." in repr(found)
     assert "So few rows give no p-value below 0.1, whatever they hold." in repr(found)
     assert "So few rows" not in repr(osl.compare(X[:8], X[:8] + 100, rng=0))
+    # With two of each every third shuffle is as extreme, but for the chance of which were made.
+    for seed in range(4):
+        two = osl.compare(X[:2], X[:2] + 100, rng=seed, n_permutations=99)
+        assert "It cannot be told." in repr(two)
+        assert "So few rows give no p-value below 0.33, whatever they hold." in repr(two)
+        assert ("an accident of the shuffles" in repr(two)) == (round(two.pvalue, 2) < 0.33)
+        assert "a small difference might show" not in repr(two)
 
 
 def test_columns_that_do_not_show_are_not_named():

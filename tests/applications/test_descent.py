@@ -90,7 +90,7 @@ def make_objective(clouds, shares, directions, count=None):
         atol=None,
         progress=False,
         control=None,
-        fit=True,
+        scaled_on_device=False,
     )
     return step_size.Objective(request, clouds, shares, seed=0, fresh=False)
 

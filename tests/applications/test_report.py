@@ -141,6 +141,9 @@ def test_folders_of_images_are_shown_as_images(tmp_path, colour):
     assert titles[:3] == ["Mean of before", "Mean of after", "Difference of the means"]
     images = outline.all("img")
     assert len(images) == 3 + 4
+    # Of single pixels nothing is told, nor in what units.
+    assert "Each was looked at alone." in page.read_text()
+    assert "Standard deviations are" not in page.read_text()
     # What comes from elsewhere is refused by the policy, and there is nothing of the kind.
     drawn = [base64.b64decode(i["src"].removeprefix("data:image/png;base64,")) for i in images]
     mean, _, gap, pair = (np.asarray(pil.open(io.BytesIO(d))) for d in drawn[:4])

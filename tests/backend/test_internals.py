@@ -24,9 +24,9 @@ from orthoslice.clouds.mapped import is_file
 
 
 def advice(name: str, where: str, lost: str) -> str:
-    """What a failing test tells whoever upgraded the library that owns a name."""
+    """What a failing test tells those who upgraded the library that owns a name."""
     return (
-        f"`{name}` is gone, or does not mean any more what it meant. It is private, so that is nobody's fault. "
+        f"`{name}` is gone, or does not mean any more what it meant. Private names may change. "
         f"orthoslice works without it, but {lost}. Find out in the library's source how to ask for it now, and "
         f"write that into {where} beside the old way, which the lowest supported version needs. If there is no "
         "way any more, take the function out together with its callers, and its tests here."
@@ -225,7 +225,7 @@ def test_numba_lets_us_tell_that_it_compiles(monkeypatch: pytest.MonkeyPatch) ->
     told = []
     monkeypatch.setattr(_compile, "say_if_slow", lambda what: contextlib.nullcontext(told.append(what)))
     assert compiled(double)(21) == 42
-    lost = "nobody is told why a first call takes long"
+    lost = "users are not told why a first call takes long"
     assert len(told) == 1, advice("Dispatcher._compiler.compile", "kernels/numba/_compile.py", lost)
 
 

@@ -70,7 +70,7 @@ def test_a_comparison_has_all_its_parts(run, tables, address):
     assert {"sliced", "projected", "bounds", "test", "features"} <= set(result.record)
 
 
-def test_nobody_answers(run, tables, monkeypatch):
+def test_no_scheduler_answers(run, tables, monkeypatch):
     monkeypatch.setattr(clusters, "_PATIENCE", 0.5)
     result = run("distance", *written(tables, ".npy"), "--scheduler", "tcp://127.0.0.1:1")
     assert result.exit_code == 2

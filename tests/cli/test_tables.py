@@ -81,7 +81,7 @@ def test_columns_that_no_longer_go_together_are_named(run, tmp_path):
     first, second = result.record["pair"]["correlation"]
     assert first > 0.6 > 0.2 > abs(second)
     words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
-    assert "In none was a change found, by all 200 and 200 rows." in words
+    assert "In none alone, by all 200 and 200 rows." in words
     told = f"Columns do not go together as before, most surely age and height (rank correlation {first:.2f} ->"
     assert told in words
     some = " ".join(run("test", *files, "--max-rows", 150, "--words", *QUICK).stdout.split())
@@ -336,7 +336,13 @@ def test_far_values_that_set_a_unit_are_told(tmp_path):
     plain = write(tmp_path / "a.csv", {"u": values})
     far = write(tmp_path / "b.csv", {"u": np.append(values[:-1], 1e6)})
     assert read(plain, plain, scale="auto")[1] == []
-    assert "A few far values set the standard deviation of 'u'" in read(plain, far, scale="auto")[1][0]
+    told = "A few far values set the standard deviation of 'u'"
+    assert told in read(plain, far, scale="auto")[1][0]
+    # What fills gaps is one value, from which the others are not far.
+    even = write(tmp_path / "c.csv", {"u": np.linspace(-1, 1, 2000)})
+    gaps = write(tmp_path / "d.csv", {"u": [*np.linspace(-1, 1, 10), *["NA"] * 1990]})
+    assert read(even, gaps, scale="auto", missing="indicate")[1] == []
+    assert told in read(far, gaps, scale="auto", missing="indicate")[1][0]
 
 
 # Categories, identifiers, gaps.
@@ -476,6 +482,12 @@ def test_gaps(run, tmp_path):
     dropped = run("test", *files, "--missing", "drop", *QUICK).record
     assert dropped["inputs"][0]["rows"] < 400
     assert not column(dropped, "u")["changed"]
+    # A "no" says of which rows it is.
+    words = " ".join(run("test", *files, "--missing", "drop", "--words", *QUICK).stdout.split())
+    n_dropped = [400 - told["rows"] for told in dropped["inputs"]]
+    told = "No difference was found; rows with gaps were left out: {} of a.csv, {} of b.csv."
+    assert told.format(*n_dropped) in words
+    assert "were left out" not in run("test", *files, "--missing", "indicate", "--words", *QUICK).stdout
     again = run("test", *files, "--drop-missing", *QUICK).record
     assert again["verdict"] == dropped["verdict"]
 
@@ -551,6 +563,34 @@ def test_numbers_in_other_notations(tmp_path, cells, option, choice):
     bare = [cell.translate({ord(c): None for c in "%$€ \u00a0\u202f"}) for cell in cells * 5]
     expected = [float(cell.replace(mark, "").replace(dot, ".")) for cell in bare]
     np.testing.assert_array_equal(table.points[:, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("cells", "choice", "told"),
+    [
+        # A mark that parts thousands in most values and hundreds in one is a decimal comma in all.
+        (["1,466", "1,702", "1,69"], {}, "'1,466'; write --decimal , to read them (that one as 1.466)"),
+        (
+            ["1,466", "1,702", "1,69"],
+            {"thousands": ","},
+            "'1,69'; write --decimal , to read them (that one as 1.69)",
+        ),
+        (["0,466", "0,702", "0,693"], {}, "write --decimal , to read them (that one as 0.466)"),
+        # Where values can be both, the sentence says what they become.
+        (["1,466", "1,702", "12,693"], {}, "write --thousands , to read them (that one as 12693)"),
+        (
+            ["10,130.99", "1,702.5", "693.1"],
+            {"decimal": ","},
+            "write --thousands , to read them (that one as 10130.99)",
+        ),
+    ],
+)
+def test_what_is_written_decides_between_notations(tmp_path, cells, choice, told):
+    path = write(tmp_path / "a.csv", {"size (m)": cells * 5, "k": ["x", "y", "y"] * 5}, sep=";")
+    with pytest.raises(FileError, match=re.escape(told)) as raised:
+        read(path, path, **choice)
+    # As a shell takes it.
+    assert str(raised.value).endswith("--ignore 'size (m)'.")
 
 
 def test_signs_are_asked_for_beside_another_notation(tmp_path):
@@ -769,6 +809,43 @@ def test_one_reference_and_many_batches(run, tmp_path):
     assert run("test", files[0], files[1], files[3], "--level", 0.05, *QUICK).exit_code == 0
 
 
+def test_names_do_not_push_out_what_is_said_of_them(run, tmp_path):
+    """Long paths and long names of columns, and groups that look like paths."""
+    folder = tmp_path / "lake" / ("of_data" * 12)
+    folder.mkdir(parents=True)
+    name = "how satisfied are you, on a scale from 1 to 10, with the service in general and with its price"
+    columns = {f'"{name}"': [k % 7 for k in range(60)], "k": ["a/b", "c/d"] * 30}
+    moved = columns | {f'"{name}"': [k % 7 + 5 for k in range(60)]}
+    files = [write(folder / f"{n}.csv", c) for n, c in (("ref", columns), ("jan", columns), ("feb", moved))]
+    words = " ".join(run("test", *files, "--words", *QUICK).stdout.split())
+    assert re.search(
+        r"feb.csv 60 rows p = 0.02 how satisfied .* its price: higher in feb.csv: mean 2.9 -> 7.9", words
+    )
+    assert "jan.csv 60 rows p = 1 no difference was found" in words
+    words = " ".join(run("test", files[0], files[2], "--words", *QUICK).stdout.split())
+    assert f"{name} p = 0.01 higher in feb.csv: mean 2.9 -> 7.9 (+2.5 standard deviations)" in words
+    # Those of both tables together, in which lengths are, are larger.
+    assert "Each was looked at alone. Standard deviations are those within the tables.)" in words
+    words = run("test", files[0], "--by", "k", "--words", *QUICK).stdout
+    assert words.startswith("k = a/b (30 rows) and k = c/d (30 rows)")
+
+
+def test_of_few_rows_no_batch_is_called_sound(run, tmp_path):
+    """Three rows against three: whatever they hold, it cannot be told."""
+    files = [write(tmp_path / f"{k}.csv", {"u": 100 * k + np.arange(3)}) for k in range(3)]
+    options = "--columns", "u", "--level", 0.05, "--words", *QUICK
+    words = " ".join(run("test", *files, *options).stdout.split())
+    assert "Which differ from 0.csv? It cannot be told." in words
+    assert words.count("give no p below 0.2 among so many tables") == 2
+    assert "no difference was found" not in words
+    # The control: forty rows of one law are enough for a "no".
+    draw = np.random.default_rng(3)
+    files = [write(tmp_path / f"{k}.csv", {"u": draw.normal(size=40)}) for k in range(3)]
+    words = " ".join(run("test", *files, *options).stdout.split())
+    assert "Which differ from 0.csv? No difference was found." in words
+    assert words.count("no difference was found") == 2
+
+
 def osl_adjusted(pvalues):
     """Holm's method, written otherwise than in the library."""
     order = sorted(pvalues)
@@ -805,6 +882,13 @@ def test_fit_and_check(run, tmp_path):
         assert changed == ([] if first is None else [first])
     words = " ".join(run("check", tmp_path / "r.osl", table("other", 25, 1.0), "--words").stdout.split())
     assert "Does other.csv (25 rows) look like ref.csv (1,200 rows)? No." in words
+    assert "97.5% of its own batches" in words
+    # One row is too few for columns one by one, and far enough away for the detector.
+    words = " ".join(run("check", tmp_path / "r.osl", table("one", 1, 100.0), "--words").stdout.split())
+    assert "Does one.csv (1 row) look like ref.csv (1,200 rows)? No." in words
+    assert "In none alone" in words
+    assert "Its rows as a whole are too far from the reference." in words
+    assert "no change" not in words.lower()
 
 
 def test_the_detector_of_a_file_is_that_of_the_library(run, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sliced, hadamard": lambda x, y, v, w: (
         osl.sliced_wasserstein(x, y, x_weights=v, y_weights=w, directions="hadamard", **OPTIONS).value
     ),
+    # Of chunks, tasks receive projections, or points of a range of ranks.
+    "sliced, few directions": lambda x, y, v, w: (
+        osl.sliced_wasserstein(x, y, x_weights=v, y_weights=w, directions="iid", n_directions=3, rng=0).value
+    ),
+    "projected, little memory": lambda x, y, v, w: (
+        osl.projected_wasserstein(
+            x, y, x_weights=v, y_weights=w, directions="iid", n_directions=3, rng=0, memory=5_000
+        ).value
+    ),
     "sliced, rtol": lambda x, y, v, w: (
         osl.sliced_wasserstein(x, y, x_weights=v, y_weights=w, rtol=0.05, rng=0).value
     ),
@@ -52,9 +63,21 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         )
         for method in ("sliced", "projected")
     },
+    "circle": lambda x, y, v, w: (
+        osl.circular_wasserstein(x[..., 0], y[..., 0], period=24, x_weights=v, y_weights=w).value
+    ),
+    "quantiles": lambda x, y, v, w: osl.quantile_function(x[..., 1], [0.0, 0.3, 0.5, 1.0], weights=v),
     "doubts": lambda x, y, v, w: np.asarray(
         osl.projected_wasserstein(x, y, 1, x_weights=v, y_weights=w, **OPTIONS).trusted, dtype=float
     ),
+}
+ON_THE_SPHERE: dict[str, Callable[..., Any]] = {
+    geometry: lambda x, y, v, w, geometry=geometry: (
+        osl.spherical_sliced_wasserstein(
+            x, y, geometry=geometry, x_weights=v, y_weights=w, n_directions=12, rng=0
+        ).value
+    )
+    for geometry in ("great_circles", "stereographic")
 }
 SINGLE: dict[str, Callable[..., Any]] = {
     "largest slice": lambda x, y, v, w: (
@@ -86,6 +109,20 @@ SINGLE: dict[str, Callable[..., Any]] = {
         m.distance for m in osl.explain(x, y, x_weights=v, y_weights=w, n_directions=8, rng=0).points
     ],
 }
+# What takes points of the plane, exactly.
+IN_THE_PLANE = {
+    "value": lambda x, y, v, w: osl.exact.wasserstein_value(x, y, x_weights=v, y_weights=w),
+    "sliced": lambda x, y, v, w: osl.exact.sliced_plane(x, y, 2, x_weights=v, y_weights=w),
+    "projected": lambda x, y, v, w: osl.exact.projected_plane(x, y, 2, x_weights=v, y_weights=w),
+    "angles": lambda x, y, v, w: osl.exact.angular_score(x, y, 2, x_weights=v, y_weights=w).constant,
+    "errors": lambda x, y, v, w: osl.exact.estimator_mse_plane(
+        x, y, 2, directions="orthogonal", n_directions=4, x_weights=v, y_weights=w
+    ),
+}
+SINGLE |= {
+    f"exact, {name}": lambda x, y, v, w, exact=exact: exact(x[:, :2], y[:, :2], v, w)
+    for name, exact in IN_THE_PLANE.items()
+}
 UNWEIGHTED: dict[str, Callable[..., Any]] = {
     "test, sliced": lambda x, y: osl.two_sample_test(x, y, n_permutations=19, **OPTIONS).null_distribution,
     "test, projected": lambda x, y: (
@@ -96,6 +133,9 @@ UNWEIGHTED: dict[str, Callable[..., Any]] = {
         + t.column_statistics.sum()
     ),
     "vectors": lambda x, y: (e := osl.embed([x, y], n=8, **OPTIONS)).vectors[0] - e.vectors[1],
+    "two points": lambda x, y: osl.exact.sliced_two_points(x[:2], y[:2], 2),
+    "stream": lambda x, y: streamed(x).compare(streamed(y)).value,
+    "drift": lambda x, y: osl.adapters.DriftDetector(3, n_splits=19, rng=0).fit(x).predict(y[:3]).statistic,
     "bootstrap": lambda x, y: osl.bootstrap(x, y + 3, n_resamples=99, **OPTIONS).interval(0.9),
     "pairwise": lambda x, y: osl.pairwise([x, y, x], **OPTIONS).distance,
     "pairwise, projected": lambda x, y: osl.pairwise([x, y, x], method="projected", **OPTIONS).distance,
@@ -109,6 +149,19 @@ UNWEIGHTED: dict[str, Callable[..., Any]] = {
     ],
     "scaled": lambda x, y: osl.sliced_wasserstein(*osl.scaled([x, y]), **OPTIONS).value,
 }
+
+
+# What takes Dask collections.
+CHUNKED = [name for name in FUNCTIONS if name.startswith(("sliced", "projected", "doubts"))]
+CHUNKED_UNWEIGHTED = ["test, sliced", "test, projected", "test, auto", "pairwise", "pairwise, projected"]
+
+
+def streamed(points: np.ndarray) -> osl.Stream:
+    """A summary of points that were read in two parts."""
+    stream = osl.Stream(points.shape[1], n_directions=4)
+    stream.update(points[:20])
+    stream.update(points[20:])
+    return stream
 
 
 def file_of(folder: Path, name: str, points: np.ndarray) -> np.ndarray:
@@ -159,16 +212,12 @@ def test_files_answer_as_arrays_do(
         else None
         for name, c in (("x", x), ("y", y))
     )
-    kinds = kinds_of(tmp_path, x, y)
+    kinds = {kind: (*clouds, *given) for kind, clouds in kinds_of(tmp_path, x, y).items()}
     rtol = 2e-4 if dtype == "float32" else 1e-9
     for name, function in (FUNCTIONS if batch else FUNCTIONS | SINGLE).items():
-        expected = np.asarray(function(x, y, *given), dtype=np.float64)
-        for kind, clouds in kinds.items():
-            found = np.asarray(function(*clouds, *given), dtype=np.float64)
-            # A search that climbs over ties may end elsewhere when its start is rounded otherwise.
-            near = 0.05 if name == "explain, directions" else rtol
-            atol = near * np.abs(expected).max()
-            np.testing.assert_allclose(found, expected, rtol=near, atol=atol, err_msg=f"{name}, {kind}")
+        # A search that climbs over ties may end elsewhere when its start is rounded otherwise.
+        near = 0.05 if name == "explain, directions" else rtol
+        agree(function, (x, y, *given), kinds, near, name)
 
 
 @pytest.mark.parametrize("offset", [0.0, 3e4])
@@ -179,11 +228,80 @@ def test_functions_without_weights_take_files(
     x, y = problem(rng, dtype, offset, (), ties=False)
     rtol = 2e-4 if dtype == "float32" else 1e-9
     for name, function in UNWEIGHTED.items():
-        expected = np.asarray(function(x, y), dtype=np.float64)
-        for kind, clouds in kinds_of(tmp_path, x, y).items():
-            found = np.asarray(function(*clouds), dtype=np.float64)
-            atol = rtol * np.abs(expected).max()
-            np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=f"{name}, {kind}")
+        agree(function, (x, y), kinds_of(tmp_path, x, y), rtol, name)
+
+
+def agree(function: Callable[..., Any], known: Any, given: dict[str, Any], rtol: float, name: str) -> None:
+    """Every kind of cloud in `given` gets the answer of the arrays `known`."""
+    expected = np.asarray(function(*known), dtype=np.float64)
+    for kind, arguments in given.items():
+        found = np.asarray(function(*arguments), dtype=np.float64)
+        atol = rtol * np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=f"{name}, {kind}")
+
+
+@pytest.mark.thin(pairs=True)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ON_THE_SPHERE)
+def test_files_of_unit_vectors(
+    tmp_path: Path, name: str, dtype: str, batch: tuple[int, ...], weighted: bool, rng: np.random.Generator
+) -> None:
+    x, y = (c / np.linalg.norm(c, axis=-1, keepdims=True) for c in problem(rng, dtype, 0.0, batch, False))
+    given = (np.broadcast_to(weights(rng, 37), x.shape[:-1]), None) if weighted else (None, None)
+    kinds = {kind: (*clouds, *given) for kind, clouds in kinds_of(tmp_path, x, y).items()}
+    agree(ON_THE_SPHERE[name], (x, y, *given), kinds, 2e-4 if dtype == "float32" else 1e-9, name)
+
+
+def chunks_of(array: np.ndarray | None, size: int) -> Any:
+    da = pytest.importorskip("dask.array")
+    return None if array is None else da.from_array(array, chunks=(size, *array.shape[1:]))
+
+
+@pytest.mark.thin(pairs=True)
+@pytest.mark.parametrize("offset", [0.0, 3e4])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("weighted", ["", "x", "xy"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_chunks_answer_as_arrays_do(
+    tmp_path: Path, dtype: str, weighted: str, ties: bool, offset: float, rng: np.random.Generator
+) -> None:
+    """Dask collections of arrays and of files, alone and beside an array; tasks receive parts of others."""
+    dask = pytest.importorskip("dask")
+    x, y = problem(rng, dtype, offset, (), ties)
+    v, w = (weights(rng, len(c)) if name in weighted else None for name, c in (("x", x), ("y", y)))
+    lazy = chunks_of(x, 13), chunks_of(y, 9)
+    kinds = {
+        "chunks": (*lazy, chunks_of(v, 8), chunks_of(w, 29)),
+        "chunks of a file": (chunks_of(file_of(tmp_path, "x", x), 10), lazy[1], v, w),
+        "chunks and array": (lazy[0], y, v, w),
+    }
+    rtol = 2e-4 if dtype == "float32" else 1e-9
+    with dask.config.set(scheduler="synchronous"):
+        for name in CHUNKED:
+            agree(FUNCTIONS[name], (x, y, v, w), kinds, rtol, name)
+        for name in [] if weighted else CHUNKED_UNWEIGHTED:
+            agree(UNWEIGHTED[name], (x, y), {kind: found[:2] for kind, found in kinds.items()}, rtol, name)
+
+
+# An error bar for the data is NaN, with a warning: tests/parallel/test_dask.py.
+@pytest.mark.parametrize(
+    "name", sorted({*FUNCTIONS, *SINGLE, *UNWEIGHTED} - {*CHUNKED, *CHUNKED_UNWEIGHTED, "data error"})
+)
+def test_what_takes_no_chunks_says_so(name: str, rng: np.random.Generator) -> None:
+    """No function makes an array of a collection by itself: it may be larger than the memory."""
+    x, y = (chunks_of(c, 10) for c in problem(rng, "float64", 0.0, (), ties=False))
+    function = (FUNCTIONS | SINGLE | UNWEIGHTED)[name]
+    with pytest.raises(TypeError, match=r"Dask|dask"):
+        function(x, y, *(() if name in UNWEIGHTED else (None, None)))
+
+
+def test_no_public_function_is_left_out() -> None:
+    called = {*re.findall(r"\bosl\.((?:exact\.)?\w+)\(", Path(__file__).read_text())}
+    public = {name for name in osl.__all__ if inspect.isfunction(getattr(osl, name))}
+    public |= {f"exact.{name}" for name in osl.exact.__all__ if inspect.isfunction(getattr(osl.exact, name))}
+    assert public - called == {"exact.wasserstein"}, "which is osl.wasserstein"
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])

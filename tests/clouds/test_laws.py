@@ -452,6 +452,10 @@ REFUSALS = {
         lambda x, law: osl.nn.SphericalSlicedWassersteinLoss(target=laws.Sphere(3)),
         '`target` cannot be a law .*"uniform"',
     ),
+    "beyond the type": (
+        lambda x, law: osl.sliced_wasserstein(np.float32(x), law.affine(1e39)),
+        "up to 3.4e[+]38; got a law with 1e[+]39. Pass float64",
+    ),
     "tails": (lambda x, law: osl.sliced_wasserstein(x, law, 50), "at most 37.8 .*infinite, or mostly in tails"),
 }
 

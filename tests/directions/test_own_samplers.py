@@ -62,7 +62,7 @@ class Mine(Sampler):
         ("nan", r"must give rows of unit length; row 0 has norm nan"),
         ("short", r"so shape \(24, 3\); got \(23, 3\)"),
         ("wide", r"so shape \(24, 3\); got \(24, 4\)"),
-        ("equal", r"8 keys gave the same rows"),
+        ("equal", r"8 blocks have the same rows\. Draw from the `key` or `rng`"),
         ("no basis", r"`is_basis` of .* its blocks of 3 rows are not"),
         ("no rows", r"`block_rows` of .* must be 1 or more; got 0"),
         ("no directions", r"`with_default_size` of .* got 0"),

@@ -276,8 +276,8 @@ def test_implementations_from_outside_go_ahead_of_the_reference(monkeypatch: pyt
     assert price_in_space.names[-2:] == ["late", "reference"]
     with pytest.raises(ValueError, match="already"):
         price_in_space.implementation("late", few_points)
-    with pytest.raises(ValueError, match="'nobody'"):
-        price_in_space.implementation("later", few_points, before="nobody")
+    with pytest.raises(ValueError, match="'missing'"):
+        price_in_space.implementation("later", few_points, before="missing")
 
 
 def count_calls(run: Callable[[], Any]) -> int:

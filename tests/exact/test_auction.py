@@ -82,6 +82,30 @@ def test_rows_in_several_pieces_keep_their_slackness(only_auctions, seed):
         assert found.lower > (1 - 1e-9) * found.upper
 
 
+def test_lists_know_of_columns_that_became_cheaper(rng, only_auctions, monkeypatch):
+    """After columns bid, nothing outside a row's list is cheaper than its bound, and lists have true costs."""
+    monkeypatch.setattr(auction, "_SHORT_LIST", 3)
+    monkeypatch.setattr(auction, "_BIDDING", 10**6)
+    fill_room, taken = auction.fill_room, []
+
+    def checked(costs, price, lists, *rest):
+        before = lists.columns.copy()
+        fill_room(costs, price, lists, *rest)
+        total = costs.table + price
+        here = np.arange(len(total))[:, None]
+        assert np.allclose(lists.near, costs.table[here, lists.columns], rtol=1e-12)
+        total[here, lists.columns] = np.inf
+        assert (lists.bound <= total.min(axis=1) + 1e-12).all()
+        assert all(len(set(row)) == 3 for row in lists.columns.tolist())
+        taken.append((before != lists.columns).sum())
+
+    monkeypatch.setattr(auction, "fill_room", checked)
+    for _ in range(10):
+        x, y = rng.standard_t(1.5, size=(120, 2)), rng.standard_t(1.5, size=(90, 2))
+        wasserstein(x, y)
+    assert sum(taken) > 100
+
+
 @pytest.mark.parametrize("memory", [10**5, 10**9])
 @pytest.mark.parametrize("shape", [(300, 300), (300, 200), (150, 260)])
 def test_costs_in_memory_or_worked_out_anew(rng, only_auctions, memory, shape):

@@ -109,3 +109,15 @@ def test_other_clouds_fail(proved):
     claim = dataclasses.replace(proved, certificate=certificate)
     claim.__dict__.update({"upper": proved.upper, "lower": proved.lower})
     assert not claim.verify()
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-10, 1.0, 1e10, 1e150])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (6, 1), (6, 3)])
+def test_equal_clouds_are_proved_equal(rng, shape, scale):
+    x = scale * rng.normal(size=shape)
+    for p in (1, 2, 3):
+        found = wasserstein(x, x[::-1], p)
+        assert found.lower == found.upper == 0
+        assert found.verify()
+    other = dataclasses.replace(found, coupling=dataclasses.replace(found.coupling, iy=np.zeros(shape[0], int)))
+    assert len(x) == 1 or not other.verify()

@@ -203,7 +203,7 @@ torch.set_num_threads(1)
 loss, x = osl.nn.SlicedWassersteinLoss(4), torch.zeros(2, 2)
 held, done = threading.Event(), threading.Event()
 def hold():
-    with _loss._STEPS_IN_TURN:
+    with _loss._STEP_LOCK:
         held.set()
         done.wait()
 thread = threading.Thread(target=hold)

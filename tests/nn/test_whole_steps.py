@@ -77,7 +77,7 @@ def test_whole_projected_steps(rng, options, n, cuda_device, monkeypatch):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_loss_goes_as_soon_as_nobody_holds_it(rng, given, whole_step):
+def test_a_loss_that_is_not_referenced_is_freed_at_once(rng, given, whole_step):
     """With it go its target and directions, without waiting for the collector."""
     options = {"directions": drawn(0).float()} if given else {"n_directions": COUNT}
     loss = nn.SlicedWassersteinLoss(**options).to(whole_step)

@@ -619,7 +619,9 @@ def test_a_cluster_that_is_lost(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     lazy = da.from_delayed(dask.delayed(read)(begun), (10, 3), dtype=float)
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-    with dask.config.set(scheduler=None), distributed.LocalCluster(**options) as made:
+    # The client asks for a new connection once, and not for half a minute.
+    impatient = {"scheduler": None, "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(impatient), distributed.LocalCluster(**options) as made:
         scheduler = made.scheduler
 
         def end() -> None:

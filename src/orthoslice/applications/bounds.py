@@ -152,10 +152,9 @@ def wasserstein_bounds(
         certified = _certified(transport_clouds(cloud_x, cloud_y, p, effort), effort.rtol)
         if certified.converged:
             return certified
-    sampler = check_directions(directions, Cloud(as_array("x", x)))
+    sampler = check_directions(directions, x if isinstance(x, Cloud) else Cloud(as_array("x", x)))
     count = check_n_directions(n_directions, sampler)
     sampler, rows, rng = _settled(sampler, count, cloud_x.dim, rng)
-    clouds = (cloud_x.points, cloud_y.points, cloud_x.weights, cloud_y.weights)
     count = None if isinstance(sampler, Given) else count
     room = check_memory("256MB")
     if memory is not None:
@@ -164,10 +163,12 @@ def wasserstein_bounds(
         # Points are held twice while distances are estimated.
         room = check_memory(memory) - held
     options = Options(sampler, count, None, None, None, rng, room, workers, progress)
+    clouds = (cloud_x, cloud_y, None, None)
     sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
     same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
     projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
-    moved = _moved_mass(cloud_x, "x_weights", x_weights) + _moved_mass(cloud_y, "y_weights", y_weights)
+    given = [c.weights if isinstance(c, Cloud) else w for c, w in ((x, x_weights), (y, y_weights))]
+    moved = _moved_mass(cloud_x, "x_weights", given[0]) + _moved_mass(cloud_y, "y_weights", given[1])
     upper, coupling = _upper(cloud_x, cloud_y, projected, moved, memory, workers)
     bounds = Bounds(_lower(cloud_x, cloud_y, sliced, rows, moved), upper, p, coupling)
     return bounds if certified is None else _tighter(certified, bounds)

@@ -487,7 +487,7 @@ def _numbers_in_words(change: ColumnChange, y: str) -> Iterator[str]:
         yield f"value {number(value, 6)}: {percent(before)} -> {percent(after)}"
     if abs(moved) > _TOLD_ERRORS * error:
         told = True
-        by = f" ({moved / spread:+.2g} standard deviations)" if spread > 0 else ""
+        by = f" ({'+' * (moved > 0)}{number(moved / spread, 2)} standard deviations)" if spread > 0 else ""
         yield f"{'higher' if moved > 0 else 'lower'} in {y}: mean {_pair(a, b)}{by}"
     # The standard error that a normal law would have.
     if abs(t - s) > _TOLD_ERRORS * spread * math.sqrt(0.5 / n + 0.5 / m):

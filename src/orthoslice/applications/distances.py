@@ -49,7 +49,7 @@ def sliced_wasserstein(
         axes broadcast and share the directions. Lists and data frames become NumPy arrays; the columns of two
         frames are matched by name, those of a frame and an array by position. Single clouds may be Dask arrays
         or data frames, larger than memory: see :mod:`orthoslice.parallel.dask`. `y` can be a known law instead,
-        such as ``osl.laws.Normal(8)``, of which nothing is sampled: see :mod:`orthoslice.clouds.laws`.
+        such as ``osl.laws.Normal(8)``, of which nothing is sampled.
     p
         The power, at least 1.
     x_weights, y_weights

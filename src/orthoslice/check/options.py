@@ -179,9 +179,9 @@ def _try_sampler(sampler: Sampler, rows: int, dim: int, several: bool) -> None:
         )
     if several and dim > 1 and (table == table[0]).all():
         raise ValueError(
-            f"`draw` of {sampler!r} must give every key a block of its own, since error bars rest on their "
-            f"independence; {blocks} keys gave the same rows. Draw from `key`, or let `block_rows` be the "
-            "number of directions, which says that they are one block."
+            f"`draw` of {sampler!r} must give every block rows of its own, since error bars rest on their "
+            f"independence; {blocks} blocks have the same rows. Draw from the `key` or `rng` that is passed, "
+            "or let `block_rows` be the number of directions, which says that they are one block."
         )
 
 

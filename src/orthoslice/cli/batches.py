@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from orthoslice.applications.columns import ColumnChange, adjust
-from orthoslice.applications.compare.words import Section, looked_at, small_pvalue
+from orthoslice.applications.compare.words import Section, is_open, looked_at, rows_in_words, small_pvalue
 from orthoslice.backend.markup import shown
 from orthoslice.check.options import check_memory
 from orthoslice.cli import running, schema
@@ -29,6 +29,8 @@ class Batch(NamedTuple):
     adjusted: float
     """The p-value adjusted for the number of tables (Holm)."""
     columns: tuple[ColumnChange, ...]
+    least: float
+    """The smallest p-value that so many rows and shuffles can have."""
 
 
 Pairs = Callable[[running.Answer, int], Iterator[running.Answer]]
@@ -71,13 +73,21 @@ def compare_batches(
             ready = running.prepare(pair, reading, drawing, **options)
             compared = ready.finish({"test": ready.work_out("test")})
             assert compared.pvalue is not None
-            found.append(Batch(batch.name, len(batch.points), compared.pvalue, 1.0, compared.columns))
+            # Columns of samples are compared by all rows, whose p-values have no least one.
+            least = (
+                0.0 if compared.is_sampled else max(compared.least_pvalue, 1 / (options["n_permutations"] + 1))
+            )
+            found.append(Batch(batch.name, len(batch.points), compared.pvalue, 1.0, compared.columns, least))
     adjusted = adjust([batch.pvalue for batch in found])
     return [batch._replace(adjusted=p) for batch, p in zip(found, adjusted, strict=True)]
 
 
 def tell_batches(
-    batches: list[Batch], reference: str | None, level: float, left_out: Mapping[str, str]
+    batches: list[Batch],
+    reference: str | None,
+    level: float,
+    left_out: Mapping[str, str],
+    dropped: Mapping[str, int],
 ) -> list[Section]:
     """The batches in words, those that differ most surely first; without `reference` each from all others."""
     other = "the others" if reference is None else reference
@@ -90,23 +100,28 @@ def tell_batches(
     ):
         changed = [c for c in batch.columns if c.pvalue is not None and c.pvalue <= level]
         told = "no difference was found"
+        if is_open(batch.adjusted, level, least := batch.least * len(batches)):
+            few = f": so few rows or shuffles give no p below {least:.2g} among so many tables"
+            told = f"it cannot be told{few * (least > level)}"
         if batch.adjusted <= level:
             some = [f"{shown(c.name)}: {c.in_words(other, batch.name)}" for c in changed[:_SHOWN_COLUMNS]]
             told = "; ".join(some) if some else "columns differ together, none of them alone"
             left = len(changed) - len(some)
             told += f"; and {left} more column{'s' * (left > 1)}" if left else ""
-        lines.append(
-            f"{shown(batch.name):{width}}  {batch.n_rows:>9,} rows  {small_pvalue(batch.adjusted)}  {told}"
-        )
+        size = rows_in_words(batch.n_rows)
+        lines.append(f"{shown(batch.name):{width}}  {size:>14}  {small_pvalue(batch.adjusted)}  {told}")
     lines.append(f"(p is adjusted for the number of tables, {len(batches)}. Columns are compared by all rows.)")
     if reference is None and len(different) > 1:
         lines.append(
             "(Each is compared with all others together. One that is different is a part of them, and makes "
             "the rest seem different too. Of equal p, the one with the largest change comes first.)"
         )
-    there = looked_at(len(batches[0].columns), left_out)
-    answer = f"{len(different)} of {len(batches)} do." if different else f"No difference was found{there}."
-    return [Section(f"Which differ from {shown(other)}?", answer, tuple(lines))]
+    answer = f"No difference was found{looked_at(len(batches[0].columns), left_out, dropped)}."
+    if different:
+        answer = f"{len(different)} of {len(batches)} do."
+    elif any(is_open(b.adjusted, level, b.least * len(batches)) for b in batches):
+        answer = "It cannot be told."
+    return [Section(f"Which differ from {shown(other)}?", shown(answer), tuple(lines))]
 
 
 def of_batches(batches: list[Batch], level: float) -> dict[str, Any]:

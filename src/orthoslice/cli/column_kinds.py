@@ -201,7 +201,7 @@ def kind_of(column: str, profiles: Sequence[tuple[Source, Profile]], asked: bool
         raise FileError(
             f"Column {column!r} holds numbers in {shown_name(number.name)} and words such as "
             f"{_shown_values(profile.counts)} in {shown_name(source.name)}. Leave it out with --ignore "
-            f"{quoted(column)}."
+            f"{to_ignore([column])}."
         )
     if not asked and all(profile.is_dated for _, profile in words):
         return Left("dates or times")
@@ -237,7 +237,8 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
     if asked is not None:
         raise FileError(
             f"{shown}: column {column!r} holds numbers such as {asked.example!r}; write {asked.options} to "
-            f"read them, or leave the column out with --ignore {quoted(column)}."
+            f"read them (that one as {asked.value:.15g}), or leave the column out with --ignore "
+            f"{to_ignore([column])}."
         )
     if n_words and n_words <= (1 - _MOSTLY_NUMBERS) * profile.n_values:
         few = ",".join(quoted(v) for v, _ in words.most_common(3))
@@ -245,7 +246,7 @@ def _check_words(shown: str, column: str, profile: Profile, how: How) -> None:
             f"{shown}: column {column!r} holds {n_words:,} word{'s' * (n_words > 1)} among "
             f"{profile.n_values:,} values, such as {_shown_values(words)}. If they stand for missing values, "
             f"write --na-values {shlex.quote(few)} --missing indicate; or leave the column out with --ignore "
-            f"{quoted(column)}."
+            f"{to_ignore([column])}."
         )
 
 
@@ -278,6 +279,17 @@ def _shown_values(counts: Counter[str], most: int = 3) -> str:
     """The most frequent values in a sentence."""
     shown = ", ".join(f"{value[:40]!r} ({count:,})" for value, count in counts.most_common(most))
     return shown if len(counts) <= most else f"{shown} and {len(counts) - most:,} more"
+
+
+def to_ignore(names: Iterable[str]) -> str:
+    """What to write after `--ignore` in a shell.
+
+    Examples
+    --------
+    >>> print(to_ignore(["a", "b"]), to_ignore(["size (m)"]))
+    a,b 'size (m)'
+    """
+    return shlex.quote(",".join(quoted(name) for name in names))
 
 
 def quoted(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shlex
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orthoslice.check.frames import listed, repeated, without
-from orthoslice.cli.column_kinds import Category, Left, Number, Profile, kind_of, profile_columns, quoted
+from orthoslice.cli.column_kinds import Category, Left, Number, Profile, kind_of, profile_columns, to_ignore
 from orthoslice.cli.encoding import Encoding, make_encoding, places_of
 from orthoslice.cli.formats.source import FileError, How, Numbered, Source, check_width, shown_name
 
@@ -119,10 +118,10 @@ class _Teller:
     def tell(self) -> None:
         if self.choice.strict and self.left:
             (column, why), names = next(iter(self.left.items()))
-            columns = ",".join(quoted(c) for c in dict.fromkeys(c for c, _ in self.left))
+            columns = to_ignore(dict.fromkeys(c for c, _ in self.left))
             raise FileError(
                 f"{names[0]}: column {column!r} would be left out: it holds {why}. With --strict nothing is "
-                f"left out but what you name: --ignore {shlex.quote(columns)}."
+                f"left out but what you name: --ignore {columns}."
             )
         for (column, why), names in self.left.items():
             self.say(f"{', '.join(names)}: column {column!r} is left out: it holds {why}.")
@@ -266,10 +265,9 @@ def _remedy(columns: list[str], mine: Sequence[Hashable], theirs: Sequence[Hasha
         return "They differ in blanks or capitals only: give them the same names."
     if len(mine) == len(columns):
         return "No name is in both: give columns the same names."
-    ignored = ",".join(quoted(str(name)) for name in (*mine, *theirs))
     if len(mine) + len(theirs) > _FEW_NAMES:
         return "Choose some with --columns."
-    return f"To compare the others, write --ignore {shlex.quote(ignored)}."
+    return f"To compare the others, write --ignore {to_ignore(map(str, (*mine, *theirs)))}."
 
 
 def _folded(name: Hashable) -> str:

@@ -17,7 +17,7 @@ from orthoslice.cli.formats.source import How
 _CAPITAL_TRUTHS = ("True", "False", "TRUE", "FALSE")
 
 # Numbers in other notations: 1,234.5 or 1'234 or 1 234, and 12,5 or 1.234,5 or 1 234,5.
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?P<mark>[,'\u2019 ])\d{3}((?P=mark)\d{3})*(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?P<mark>[,'\u2019 ])\d{3}((?P=mark)\d{3})*(\.\d+)?")
 _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(?P<mark>[.'\u2019 ])\d{3}((?P=mark)\d{3})*),\d+")
 
 # Blanks that are not broken, which stand for a blank between thousands.
@@ -32,6 +32,8 @@ class Asked(NamedTuple):
 
     example: str
     options: str
+    value: float
+    """What the example is then: `1,234` may be meant as 1.234."""
 
 
 def as_texts(column: Any, how: How) -> Any:
@@ -130,10 +132,11 @@ def ask_notation(words: Counter[str], most_others: float, how: How) -> Asked | N
     # With their signs taken away they are numbers in another notation, or numbers.
     bare = {v: _with_blanks(without_signs(v, _SIGNS + how.signs)) for v in words}
     plain = {v for v in words if to_number(bare[v], how) is not None}
+    found: dict[int, Asked] = {}
     for pattern, other in _notations(how):
         alike = {v for v in words if pattern.fullmatch(bare[v])} if pattern else plain
         n_others = sum(k for v, k in words.items() if v not in plain and v not in alike)
-        if not alike or n_others > most_others:
+        if not alike or n_others > most_others or n_others in found:
             continue
         example = max(sorted(alike), key=len)
         written = pattern.fullmatch(bare[example]) if pattern else None
@@ -141,17 +144,21 @@ def ask_notation(words: Counter[str], most_others: float, how: How) -> Asked | N
             other = other._replace(thousands=written["mark"])
         signs = (c for c in dict.fromkeys(_SIGNS + how.signs) if c in how.signs or any(c in v for v in words))
         other = other._replace(signs="".join(signs))
-        if other != how:
-            return Asked(example, _options_of(other))
-    return None
+        value = to_number(example, other)
+        if other != how and value is not None:
+            found[n_others] = Asked(example, _options_of(other), value)
+    # The notation that leaves the fewest words: 1,234 may be both, and 1,69 beside it shows which.
+    return found[min(found)] if found else None
 
 
 def _notations(how: How) -> Iterator[tuple[re.Pattern[str] | None, How]]:
     """Ways to write numbers, besides those that `how` reads, and how to read them; None is `how` with signs."""
     if how.thousands is None or how.decimal == how.thousands:
-        if how.decimal == ".":
-            yield _THOUSANDS, how
+        if how.decimal in ".,":
+            yield _THOUSANDS, how._replace(decimal=".")
         yield _COMMA, how._replace(decimal=",")
+    elif how.thousands == "," and how.decimal == ".":
+        yield _COMMA, how._replace(decimal=",", thousands=None)
     yield None, how
 
 

@@ -23,7 +23,7 @@ from orthoslice.applications.columns import (
     edges_of,
     tally_rows,
 )
-from orthoslice.applications.compare.words import Section, tell_columns
+from orthoslice.applications.compare.words import Section, is_open, rows_in_words, tell_columns
 from orthoslice.applications.scaling import Scaling, fit_scaling
 from orthoslice.backend.arrays import HostArray
 from orthoslice.backend.markup import shown
@@ -227,12 +227,18 @@ def tell_check(
 ) -> list[Section]:
     """What was found of a batch, in words."""
     name = Path(reference.name).name
-    answer = "No." if pvalue <= level else f"No difference was found in the {len(columns):,} columns looked at."
-    size = columns[0].rows[1]
+    answer = "No."
+    if pvalue > level:
+        there = f"No difference was found in the {len(columns):,} columns looked at."
+        answer = "It cannot be told." if is_open(pvalue, level, 0.0) else there
     lines = (
-        f"It is {drift.statistic:.4g} from the reference; {1 - level / 2:.2%} of its own batches are at most "
+        f"It is {drift.statistic:.4g} from the reference; {100 - 50 * level:g}% of its own batches are at most "
         f"{drift.threshold:.4g} from the rest (p = {drift.pvalue:.2g}).",
         f"Of that and of all columns together, p = {pvalue:.2g}.",
     )
-    question = f"Does {batch} ({size:,} rows) look like {name} ({reference.n_rows:,} rows)?"
-    return [Section(shown(question), answer, lines), tell_columns(columns, (name, batch), level / 2, "")]
+    size = rows_in_words(columns[0].rows[1])
+    question = f"Does {batch} ({size}) look like {name} ({rows_in_words(reference.n_rows)})?"
+    told = tell_columns(columns, (name, batch), level / 2, "", verdict=pvalue / 2)
+    if pvalue <= level and all(c.pvalue is None or c.pvalue > level / 2 for c in columns):
+        told = told._replace(lines=("Its rows as a whole are too far from the reference.",))
+    return [Section(shown(question), answer, lines), told]

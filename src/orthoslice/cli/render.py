@@ -42,12 +42,17 @@ def print_sections(sections: Iterable[Section]) -> None:
             console.print()
         console.print(Text(question, style="bold") + Text(f"  {answer}" if answer else ""))
         for line in lines:
-            console.print(Padding(_hanging(line), (0, 0, 0, 2)))
+            console.print(Padding(_hanging(line, console.width // 2), (0, 0, 0, 2)))
 
 
-def _hanging(line: str) -> Text | Table:
-    """A line of text; one with columns, such as "age  62%  higher", goes on below its last column."""
+def _hanging(line: str, widest: int) -> Text | Table:
+    """A line of text; one with columns, such as "age  62%  higher", goes on below its last column.
+
+    Columns wider than `widest` become plain text: long names must not push out what is said of them.
+    """
     *columns, last = re.split(r"(?<=  )(?=\S)", line)
+    if sum(map(len, columns)) > widest:
+        return Text(re.sub("  +", "  ", line))
     if not columns:
         return Text(line)
     table = Table.grid()

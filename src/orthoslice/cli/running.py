@@ -73,6 +73,13 @@ class Answer:
         return self.tables[0].encoding.left_out
 
     @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many rows were left out for their gaps, of the tables that had some."""
+        if self.options.get("by") is not None:
+            return {"the file": n} if (n := self.tables[0].n_dropped) else {}
+        return {label: t.n_dropped for label, t in zip(self.labels, self.tables, strict=True) if t.n_dropped}
+
+    @property
     def scale(self) -> str | None:
         """The units that were chosen: None for raw ones, or as the library calls them."""
         return self.tables[0].scale
@@ -97,7 +104,9 @@ class Answer:
 
     @property
     def labels(self) -> list[str]:
-        """What to call the tables: the ends of their paths, if those differ."""
+        """What to call the tables: the ends of their paths, if those differ; of groups, which they are."""
+        if self.options.get("by") is not None:
+            return [t.name for t in self.tables]
         short = ["standard input" if t.name == STANDARD_INPUT else Path(t.name).name for t in self.tables]
         return short if len(set(short)) == len(short) else [t.name for t in self.tables]
 
@@ -176,7 +185,7 @@ def _choice(reading: Reading, options: dict[str, Any], **more: Any) -> Choice:
 def prepare(answer: Answer, reading: Reading, drawing: Drawing, **others: Any) -> PreparedComparison:
     """A comparison of the two tables that were read; half of the memory is for working on them."""
     a, b = answer.tables
-    others = {"columns": answer.changes(0, 1), "left_out": answer.left_out} | others
+    others = {"columns": answer.changes(0, 1), "left_out": answer.left_out, "dropped": answer.dropped} | others
     memory = check_memory(reading.memory)
     # Each worker holds a direction: the projections of all rows, and as much again twice to sort them.
     row_bytes = 3 * a.points.itemsize * (len(a.points) + len(b.points))

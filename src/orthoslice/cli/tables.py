@@ -56,6 +56,8 @@ class Loaded:
     """What all rows come to, in units of the file."""
     is_table: bool = False
     """Whether columns are in units of their own."""
+    n_dropped: int = 0
+    """Rows that were left out for their gaps, of all groups where one file was split."""
 
 
 def read_tables(
@@ -161,6 +163,7 @@ def _gather(
                 _normalised(source, choice.weights, weights),
                 encoding,
                 is_table=source.is_table,
+                n_dropped=n_missing,
             )
             for _, rows in sorted(groups.items())
         ]
@@ -303,7 +306,13 @@ def _tell_far_values(tables: list[Loaded], scaling: Scaling, say: Callable[[str]
     numbers = [c for c in tables[0].encoding.columns if not c.is_category and scaling.factors[c.place] > 0]
     far = []
     for column in numbers:
-        low, high = np.quantile(some[:, column.place], [0.25, 0.75])
+        # What fills gaps is one value.
+        there = (
+            some[:, column.place]
+            if column.missing is None
+            else some[some[:, column.missing] == 0, column.place]
+        )
+        low, high = np.quantile(there, [0.25, 0.75])
         # The middle half of a normal law spans 1.35 standard deviations.
         if 0 < (high - low) * scaling.factors[column.place] < 1.35 / _FAR_VALUES:
             far.append(column.name)

@@ -73,7 +73,10 @@ def tell_batches(
     found = batches.compare_batches(answer, pairs, reading, drawing, options)
     record = schema.record(name, answer, answer.notes) | batches.of_batches(found, deciding.limit)
     if not running.printed_as_json(record, printing.json):
-        render.print_sections(batches.tell_batches(found, reference, deciding.limit, answer.left_out))
+        names = dict(zip((t.name for t in answer.tables), answer.labels, strict=True))
+        called = [batch._replace(name=names[batch.name]) for batch in found]
+        told = batches.tell_batches(called, reference, deciding.limit, answer.left_out, answer.dropped)
+        render.print_sections(told)
     leave(answer, is_different(min(b.adjusted for b in found), deciding))
 
 

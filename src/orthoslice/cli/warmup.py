@@ -170,7 +170,7 @@ def _share_calls() -> None:
 
 
 def _keep_quiet() -> None:
-    """No notices of compiling from a worker: whoever asked for it knows."""
+    """No notices of compiling from a worker: its user asked for it."""
     os.environ["ORTHOSLICE_QUIET"] = "1"
 
 

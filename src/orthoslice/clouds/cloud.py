@@ -1,4 +1,4 @@
-"""Clouds: points with weights, made from what users pass. They do step 3, project, themselves."""
+"""Clouds: points with weights, made from what users pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from orthoslice.backend.arrays import (
     HostArray,
     detach,
     is_traced,
-    is_widened,
     library,
     namespace,
     to_numpy,
-    wide_float,
 )
 from orthoslice.check.inputs import (
     as_array,
@@ -33,7 +31,8 @@ from orthoslice.check.inputs import (
     match_frames,
     on_host,
 )
-from orthoslice.clouds.mapped import MappedPoints, Points, Projector, is_file
+from orthoslice.clouds.mapped import MappedPoints, Points, is_file
+from orthoslice.clouds.projection import Projector, project
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +100,8 @@ class Cloud:
         return replace(self, points=namespace(self.points).astype(self.points, dtype))
 
     def project(self, directions: Projector, rows: Rows, *, widely: bool = False) -> Array:
-        """Projections `(slices, ..., n)` on some rows of the directions (a slice or indices).
-
-        With `widely`, in `wide_float` where that is cheap (`is_widened`), which must be the type of the
-        directions: where the order of projections matters, float32 has too few digits and exchanges neighbours.
-        """
-        xp, points = namespace(self.points), self.points
-        dtype = wide_float(points) if widely and is_widened(points) else points.dtype
-        if isinstance(points, MappedPoints):
-            return points.project(directions, rows, dtype)
-        if is_file(points):
-            return MappedPoints(points).project(directions, rows, dtype)
-        if dtype == points.dtype or not isinstance(points, np.ndarray):
-            return cast(Array, directions.project(xp.astype(points, dtype, copy=False), rows))
-        # Points are widened a few at a time, as those in a file are read.
-        flat = MappedPoints(points.reshape(-1, self.dim)).project(directions, rows, dtype)
-        return flat.reshape(-1, *points.shape[:-1])
+        """Projections `(slices, ..., n)` of the points: see :func:`orthoslice.clouds.projection.project`."""
+        return project(self.points, directions, rows, widely=widely)
 
 
 class Seen(NamedTuple):
@@ -151,8 +136,11 @@ def make_clouds(
     """Two clouds of one library, device, `dim` and floating type, from what the user gave.
 
     Shapes, types and libraries are always checked. Values are checked where they can be looked at without
-    waiting for an accelerator; elsewhere bad values come out as NaN.
+    waiting for an accelerator; elsewhere bad values come out as NaN. Two clouds that were made here are not
+    checked again: what calls several public functions hands them on.
     """
+    if isinstance(x, Cloud) and isinstance(y, Cloud):
+        return x, y
     x, y = match_frames(x, y, x_weights, y_weights)
     named = _read({"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights})
     dtype = exact_dtype(named["x"], named["y"])
@@ -223,6 +211,8 @@ def host_clouds(
     >>> x.points.dtype, y.weights is None
     (dtype('float64'), True)
     """
+    if isinstance(x, Cloud) and isinstance(y, Cloud):
+        return _in_float64(x), _in_float64(y)
     x, y = match_frames(x, y, x_weights, y_weights)
     given = {"x": x, "y": y, "x_weights": x_weights, "y_weights": y_weights}
     arrays = {name: as_array(name, value) for name, value in given.items() if value is not None}
@@ -237,8 +227,7 @@ def host_clouds(
         )
     tables = {name: on_host(name, a) for name, a in arrays.items()}
     clouds = _check_single(f"for `{what}`", make_clouds(*(tables.get(name) for name in given)))
-    points = [c.points.astype(np.float64) for c in clouds]
-    return make_clouds(*points, *(_normalised(c.weights) for c in clouds))
+    return _in_float64(clouds[0]), _in_float64(clouds[1])
 
 
 def numpy_clouds(
@@ -262,6 +251,10 @@ def _check_single(where: str, clouds: tuple[Cloud, Cloud]) -> tuple[Cloud, Cloud
     if clouds[0].batch or clouds[1].batch:
         raise ValueError(f"`x` and `y` must be single clouds (n, dim) {where}; got shapes {_shapes(clouds)}.")
     return clouds
+
+
+def _in_float64(cloud: Cloud) -> Cloud:
+    return Cloud(cloud.points.astype(np.float64), _normalised(cloud.weights), cloud.largest)
 
 
 def _normalised(weights: Any) -> HostArray | None:

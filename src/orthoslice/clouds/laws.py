@@ -31,7 +31,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from orthoslice.backend.arrays import Array, HostArray, constant, host_generator, namespace, to_numpy
+from orthoslice.backend.arrays import (
+    Array,
+    HostArray,
+    constant,
+    float_info,
+    host_generator,
+    namespace,
+    to_numpy,
+)
 from orthoslice.check.inputs import as_array, on_host
 from orthoslice.check.names import says
 from orthoslice.clouds.cloud import Cloud
@@ -464,12 +472,18 @@ def law_cloud(law: Law, like: Array) -> LawCloud:
 
 def frame_beside(law: Law, like: Array) -> Array:
     """The frame of a law beside `like` and of its type."""
-    frame: Array = constant(_frame, (law,), like)
+    frame: Array = constant(_frame, (law, float(float_info(namespace(like), like.dtype).max)), like)
     return frame
 
 
-def _frame(law: Law) -> HostArray:
-    return law.frame()
+def _frame(law: Law, largest: float) -> HostArray:
+    frame = law.frame()
+    if np.abs(frame).max() > largest:
+        raise ValueError(
+            f"`y` must be within the range of the type of `x`, up to {largest:.3g}; got a law with "
+            f"{np.abs(frame).max():.3g}. Pass float64 points, or smaller units."
+        )
+    return frame
 
 
 def line_table(law: Round, like: Array) -> Table:

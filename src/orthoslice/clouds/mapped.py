@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from orthoslice.backend.array_types import Rows
 from orthoslice.backend.arrays import NUMPY, DType, HostArray, counts_as_numpy, to_numpy
+
+if TYPE_CHECKING:
+    from orthoslice.clouds.projection import Projector
 
 Points: TypeAlias = Any
 """The points of a cloud: an array of any library, or :class:`MappedPoints`, which has no arithmetic."""
@@ -22,13 +25,6 @@ _PIECE_ITEMS = 1 << 18
 def is_file(points: Any) -> TypeGuard[HostArray]:
     """Whether points are a memory map; copies of a map have its type, but no file behind them."""
     return getattr(points, "_mmap", None) is not None
-
-
-class Projector(Protocol):
-    """Directions, or what stands in for them, by whose interface points are read a few at a time."""
-
-    def project(self, points: Any, rows: Rows) -> Any:
-        """Numbers `(slices, ..., n)` of points `(..., n, dim)`, for some rows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from orthoslice.backend.arrays import Array, DType, HostArray
 from orthoslice.check.inputs import largest_magnitude
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import centred, middle_if_far, range_of_rows, unit_scale
-from orthoslice.clouds.mapped import MappedPoints, Projector
+from orthoslice.clouds.mapped import MappedPoints
+from orthoslice.clouds.projection import Projector
 from orthoslice.clouds.ready import ReadyCloud
 
 # A copy may take 1 / _COPIED_PART of the memory: one array is projected faster than several.

@@ -200,7 +200,7 @@ class KernelTables(NamedTuple):
     below: HostArray
     """The integrals of the quantile function up to there, `(rows, n + 1)`; for p = 1."""
     knots: HostArray
-    """Places, masses and mean excesses at knots, `(rows, 3, knots)`; for p = 1."""
+    """Places, masses and mean excesses at knots, `(rows, knots, 3)`, read together; for p = 1."""
     first: HostArray
     """The last knot at or before every end of a share, `(rows, n + 1)`; for p = 1."""
     nodes: HostArray
@@ -221,7 +221,7 @@ def _kernel_tables(table: Table, variance: float, n: int, p: float) -> KernelTab
     if p == 2:
         return KernelTables(means, residue, none, none, nothing, none.astype(np.int64), nothing, none[0])
     if p == 1:
-        knots = np.stack([table.place, table.mass, table.place * table.mass - table.below], axis=1)
+        knots = np.stack([table.place, table.mass, table.place * table.mass - table.below], axis=2)
         return KernelTables(means, residue, quantiles, below, knots, first, nothing, none[0])
     shares, rule = _share_nodes(n)
     u = np.broadcast_to(((np.arange(n)[:, None] + shares) / n).ravel(), (len(means), n * shares.size))

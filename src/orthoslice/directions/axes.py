@@ -17,7 +17,7 @@ class AxisDirections(Directions):
         self.dim = self.ambient_dim = dim
 
     def project(self, points: Array, rows: Rows) -> Array:
-        # A copy, as of every projection: whoever sorts it in place must not sort the points.
+        # A copy, as of every projection: sorting it in place must not sort the points.
         return namespace(points).asarray(points.T[rows, ...], copy=True)
 
     def adjoint(self, slopes: Array, rows: Rows) -> Array:

@@ -192,6 +192,8 @@ def _why_no_error_bar(request: Request, dim: int) -> str:
         return "all of these directions price each other, so none is independent of the others"
     smaller, count = sampler.with_default_size(dim)
     n_blocks = Layout(smaller.runs(count, dim)).n_blocks
+    if n_blocks == 1:
+        return f"{sampler!r} draws all directions in one block"
     return f"one independent block; the default is {count} directions of {smaller!r} in {n_blocks} blocks"
 
 
@@ -213,7 +215,7 @@ def _run(request: Request, x: Cloud, y: Cloud, key: Key, wanted: Wanted) -> Outc
     """Scores of all directions, their mean, and its wanted gradients."""
     xp = namespace(x.points)
     down = exponent = None
-    if not request.fit:
+    if request.scaled_on_device:
         x, y, down, exponent = scale_on_device(x, y, request.p)
         request = _in_units_of(request, exponent)
     if not request.score.on_sphere:
@@ -310,8 +312,7 @@ def _whole_units(layout: Layout, done: int, part: Scored) -> tuple[int, Scored]:
 
 def _names_of_found(request: Request) -> list[str]:
     """What :func:`_run` gives besides the value, in its order."""
-    names = ["scores"]
-    names += [] if request.fit else ["exponent"]
+    names = ["scores", "exponent"] if request.scaled_on_device else ["scores"]
     return names if request.control is None else [*names, "variance", "raw"]
 
 

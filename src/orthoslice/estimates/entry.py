@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -43,8 +43,11 @@ def estimate_distance(
     vouched: bool = True,
 ) -> Estimate:
     """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
+    checked, kind = clouds, type(clouds[0])
+    if kind is type(clouds[1]) is Cloud:
+        x, y = cast(tuple[Cloud, Cloud], clouds[:2])
+        clouds, kind = (x.points, y.points, x.weights, y.weights), type(x.points)
     # Most clouds are plain arrays without weights, of which no more has to be asked.
-    kind = type(clouds[0])
     are_plain = kind is type(clouds[1]) is np.ndarray and clouds[2] is clouds[3] is None
     if are_plain or (kind is type(clouds[1]) and clouds[2] is clouds[3] is None and is_on_gpu(clouds[0])):
         planned = estimate_as_planned(name, score, clouds[0], clouds[1], p, given)
@@ -55,7 +58,10 @@ def estimate_distance(
         if planned is not None:
             return planned
     is_lazy = not are_plain and any(map(is_dask, clouds)) and not isinstance(clouds[1], Law)
-    request, x, y = (_lazy_request if is_lazy else check_request)(name, score, clouds, p, given)
+    if is_lazy:
+        request, x, y = _lazy_request(name, score, clouds, p, given)
+    else:
+        request, x, y = check_request(name, score, checked, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     # On the unit sphere no scale is far from another, and powers that may underflow are refused.
     return _vouched(request, answer, x, y, given.rng) if vouched and not score.on_sphere else answer
@@ -76,7 +82,7 @@ def _planned_against_law(
     name: str, x: Any, law: Law, weights: tuple[object, ...], p: object, given: Options
 ) -> Estimate | None:
     """The estimate for points in a plain array, where a plan makes it as a whole."""
-    if not (type(x) is np.ndarray and x.dtype.kind == "f" and weights[0] is weights[1] is None):
+    if not (type(x) is np.ndarray and x.dtype.char in "fd" and weights[0] is weights[1] is None):
         return None
     if not (given.control is None or given.control == "auto"):
         return None

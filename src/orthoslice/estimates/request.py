@@ -71,8 +71,8 @@ class Request:
     """In the units of the clouds as they are handed to :func:`estimate`."""
     progress: bool
     control: Control | None
-    fit: bool
-    """Whether the clouds are taken as they are; if not, the compiled program scales them as they need."""
+    scaled_on_device: bool
+    """Whether the program on the device scales the clouds: their values cannot be looked at before it runs."""
     steady: bool = False
     """Whether the projection of a point must depend on that point alone."""
     share: tuple[int, int] | None = None
@@ -118,7 +118,7 @@ def make_request(name: str, score: Score, x: Cloud, y: Cloud, p: float, given: O
         atol=atol,
         progress=given.progress,
         control=control,
-        fit=score.on_sphere or not is_scaled_on_device(x, y),
+        scaled_on_device=not score.on_sphere and is_scaled_on_device(x, y),
     )
 
 

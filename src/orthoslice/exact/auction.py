@@ -30,6 +30,7 @@ from orthoslice.backend.kernels.numba.auction import (
     row_minima,
 )
 from orthoslice.backend.kernels.numba.grouping import cut_groups
+from orthoslice.clouds.lengths import pair_lengths
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
 from orthoslice.exact.simplex import Limits, Placed, settle
 
@@ -43,10 +44,12 @@ _FEW_BIDS, _LATE_SHRINK = 2.5, 1e4
 _SHORT_LIST, _LONG_LIST = 32, 96
 # Groups of the coarsest clouds, and how many times more the next ones have.
 _COARSEST, _FINER = 64, 4
-# Coarse clouds are matched until the bracket is this narrow: their points are not the true ones anyway.
-_COARSE_RTOL = 0.02
-# The first `eps` as a share of the gap that the first prices leave.
-_FIRST_EPS = 0.25
+# Coarse clouds are matched until the bracket is this narrow. That costs next to nothing, and with heavy tails
+# prices of wider ones cost ten times as much later.
+_COARSE_RTOL = 0.002
+# The first `eps` as a share of the gap that the first prices leave, and at least as a share of the cost. With
+# heavy tails a larger one is more than most points pay at all: a bid then makes a whole list too dear.
+_FIRST_EPS, _LEAST_FIRST_EPS = 0.25, 1e-4
 # Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths, or the
 # network simplex method where all costs are in memory.
 _BIDDING = 6
@@ -55,8 +58,8 @@ _BIDDING_AGAIN = 1
 _PATIENCE = 1 << 24
 # Pieces beyond one a point, to begin with; masses that split need more.
 _SPARE_PIECES = 256
-# Tables of all costs leave this part of the memory to everything else.
-_TABLE_SHARE = 0.8
+# Tables of all costs take this part of the memory at most, beside all copies of the points.
+_TABLE_SHARE, _COPIES = 0.8, 4
 # Rows and columns take turns to bid. A turn looks at an eighth of all pairs, up to _PATIENCE of them.
 _TURNS = 8
 
@@ -98,15 +101,15 @@ def solve(
         ix, iy, mass = turned.placed
         return Solution(Placed(iy, ix, mass), turned.g, turned.f, turned.lower, turned.cost, turned.is_done)
     # Shuffled: a list is made faster where cheap columns do not come last.
-    rng = np.random.default_rng(0)
-    at_x, at_y = rng.permutation(len(problem.x)), rng.permutation(len(problem.y))
-    shuffled = problem._replace(x=problem.x[at_x], y=problem.y[at_y], a=problem.a[at_x], b=problem.b[at_y])
-    auction = _prepared(shuffled, limits, memory)
+    at_y = np.random.default_rng(0).permutation(len(problem.y))
+    # By columns: kernels want them, and there is one copy.
+    y = np.ascontiguousarray(problem.y[at_y].T).T
+    auction = _prepared(problem._replace(y=y, b=problem.b[at_y]), limits, memory)
     auction.run(limits, advance)
     ix, iy, mass = auction.placed
-    f, g = np.empty(len(at_x)), np.empty(len(at_y))
-    f[at_x], g[at_y] = auction.best_minima, -auction.best_price
-    return Solution(Placed(at_x[ix], at_y[iy], mass), f, g, auction.lower, auction.cost, auction.is_done)
+    f, g = auction.best_minima, np.empty(len(at_y))
+    g[at_y] = -auction.best_price
+    return Solution(Placed(ix, at_y[iy], mass), f, g, auction.lower, auction.cost, auction.is_done)
 
 
 def _costs(problem: Problem, has_table: bool) -> Costs:
@@ -154,7 +157,8 @@ class Auction:
 
     def __init__(self, problem: Problem, memory: int, price: FloatArray | None) -> None:
         n, m = len(problem.x), len(problem.y)
-        has_table = 8 * n * m <= _TABLE_SHARE * memory
+        copies = 8 * _COPIES * (n + m) * problem.x.shape[1]
+        has_table = 8 * n * m <= min(_TABLE_SHARE * memory, memory - copies)
         self.problem = problem
         self.total = float(problem.a.sum())
         self.costs = _costs(problem, has_table)
@@ -190,9 +194,8 @@ class Auction:
 
     def keep(self, placed: Placed) -> None:
         """Take this coupling, where it is the cheapest one."""
-        difference = self.problem.x[placed.ix] - self.problem.y[placed.iy]
-        lengths = np.vecdot(difference, difference) ** (self.problem.p / 2)
-        cost = math.fsum(lengths * (placed.mass / self.total))
+        lengths = pair_lengths(self.problem.x, self.problem.y, placed.ix, placed.iy)
+        cost = math.fsum(lengths**self.problem.p * (placed.mass / self.total))
         if cost < self.cost:
             self.placed, self.cost = placed, cost
 
@@ -326,7 +329,7 @@ def _begun(problem: Problem, coarse: Auction | None, memory: int) -> Auction:
         return auction
     turned = Problem(problem.y, coarse.problem.x, problem.b, coarse.problem.a, problem.p)
     auction = Auction(problem, memory, -transform(turned, -coarse.best_minima))
-    auction.eps = max(_FIRST_EPS * (coarse.cost - auction.lower), 1e-3 * coarse.cost)
+    auction.eps = max(_FIRST_EPS * (coarse.cost - auction.lower), _LEAST_FIRST_EPS * coarse.cost)
     return auction
 
 
@@ -339,5 +342,6 @@ def _grouped(
     order = np.argsort(group, kind="stable")
     group, starts = group[order], np.searchsorted(group[order], np.arange(size))
     mass = np.add.reduceat(masses[order], starts)
-    share = masses[order] / mass[group]
-    return np.add.reduceat(points[order] * share[:, None], starts), mass
+    members = points[order]
+    members *= (masses[order] / mass[group])[:, None]
+    return np.add.reduceat(members, starts), mass

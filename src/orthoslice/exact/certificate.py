@@ -173,9 +173,9 @@ class Certificate:
     def upper(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> float:
         """An upper bound on W_p, from scratch: what a coupling of rows of the clouds costs, rounded up."""
         x, y = (np.ldexp(c.points, -self.exponent) for c in self.clouds)
-        cost = math.fsum(mass * pair_lengths(x, y, ix, iy) ** self.problem.p)
-        if cost == 0 and not any(self.problem.off) and self.exponent <= 0:
+        if not any(self.problem.off) and self._are_equal(ix, iy):
             return 0.0
+        cost = math.fsum(mass * pair_lengths(x, y, ix, iy) ** self.problem.p)
         # Mass that is off travels no farther than 1.
         cost = (
             cost * (1 + cost_rounding(self.problem)) + 1.001 * sum(self.problem.off) + lost_cost(self.problem)
@@ -206,11 +206,15 @@ class Certificate:
 
         x, y = (Cloud(np.ldexp(c.points, -self.exponent), c.weights) for c in self.clouds)
         weights, p, lost = y.weights, self.problem.p, lost_cost(self.problem)
-        high = upper_bound(x, y, p, ix, iy, mass, int(self.problem.a.sum()))
-        if high > 0 or self.exponent > 0:
-            high += lost
+        cost = upper_bound(x, y, p, ix, iy, mass, int(self.problem.a.sum()))
+        high = 0.0 if cost == 0 and self._are_equal(ix, iy) else self.root(cost + lost, 1)
         heavy = np.arange(y.n) if weights is None else np.flatnonzero(np.asarray(weights))
         if not np.array_equal(np.sort(self.at_y), heavy):
-            return 0.0, self.root(high, 1)
+            return 0.0, high
         held = Cloud(y.points[self.at_y], None if weights is None else weights[self.at_y])
-        return self.root(lower_bound(x, held, p, self.g) - lost, -1), self.root(high, 1)
+        return self.root(lower_bound(x, held, p, self.g) - lost, -1), high
+
+    def _are_equal(self, ix: IntArray, iy: IntArray) -> bool:
+        """Whether all pairs are of points that are equal as given: then no cost was lost to underflow."""
+        x, y = self.clouds
+        return bool((x.points[ix] == y.points[iy]).all())

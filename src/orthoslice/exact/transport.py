@@ -301,7 +301,8 @@ def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -
     # neighbours.
     is_ordered = 1 in (cloud_x.dim, cloud_x.n, cloud_y.n) or cloud_x.n * cloud_y.n > _MOST_PAIRS
     (at_x, x), (at_y, y) = (_support(c, is_ordered) for c in (scaled_x, scaled_y))
-    problem, unit = _in_units(x, y, p)
+    # Points in their own units are for `settle_few`: many of them are not kept twice.
+    problem, unit = _in_units(x, y, p, in_place=is_ordered and x.n * y.n > _MOST_PAIRS)
     found = _solve(x, y, problem, unit, effort)
     pairs = _Pairs(at_x[found.pairs.ix], at_y[found.pairs.iy], found.pairs.mass)
     length = pair_lengths(scaled_x.points, scaled_y.points, pairs.ix, pairs.iy)
@@ -320,14 +321,15 @@ def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -
     )
 
 
-def _in_units(x: Cloud, y: Cloud, p: float) -> tuple[Problem, int]:
+def _in_units(x: Cloud, y: Cloud, p: float, in_place: bool) -> tuple[Problem, int]:
     """Points over a power of two, no two of which are then farther apart than 1, and that power."""
     low = np.minimum(x.points.min(axis=0), y.points.min(axis=0))
     high = np.maximum(x.points.max(axis=0), y.points.max(axis=0))
     unit = math.frexp(float((high - low).max()) * math.sqrt(x.dim))[1]
     a, b = _agreeing_masses(x, y)
     off = _moved_mass(x, a), _moved_mass(y, b)
-    return Problem(np.ldexp(x.points, -unit), np.ldexp(y.points, -unit), a, b, p, off), unit
+    at_x, at_y = (np.ldexp(c.points, -unit, out=c.points if in_place else None) for c in (x, y))
+    return Problem(at_x, at_y, a, b, p, off), unit
 
 
 def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _Found:

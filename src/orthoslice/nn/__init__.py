@@ -40,7 +40,7 @@ class SlicedWassersteinLoss(Loss):
         ``directions=Auto(replicates=1)`` makes gradients that vary less: see "Which directions?" in the docs.
     target
         A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. It is copied, so writes
-        to the tensor that was passed change nothing. Or a law of :mod:`orthoslice.clouds.laws` (``osl.laws``),
+        to the tensor that was passed change nothing. Or a law of ``osl.laws``,
         such as ``osl.laws.Normal(8)``: no points of it are sampled, so gradients vary less.
         Where the directions stay the same too, a GPU projects and
         sorts it only once, unless that is slower. To change it, write to the copy, ``loss.target.copy_(new)``,

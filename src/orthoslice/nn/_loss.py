@@ -53,7 +53,7 @@ from orthoslice.nn._plans import (
     take_on_device,
     take_on_host,
 )
-from orthoslice.nn._steps import Caches, Turns, Weights, WithGradients, enrol, split_gradient
+from orthoslice.nn._steps import Caches, StepLock, Weights, WithGradients, enrol, split_gradient
 
 # How many plans a loss keeps, one for each shape of clouds that it was called with.
 _MOST_PLANS = 256
@@ -63,7 +63,7 @@ _NOT_PLANNED = object()
 
 # Held while a step of the kernels is launched, from drawing its directions to counting it; and while the number
 # of a step is taken for the public function.
-_STEPS_IN_TURN = Turns()
+_STEP_LOCK = StepLock()
 
 
 class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
@@ -264,7 +264,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
     def _frame(self, x: torch.Tensor) -> torch.Tensor:
         """What stands for the law beside `x` in the place of a cloud, and `_score` knows how to read."""
         assert self._law is not None
-        return frame_beside(self._law, x if x.is_floating_point() else x.float())
+        return frame_beside(self._law, x if x.dtype in (torch.float32, torch.float64) else x.float())
 
     def _value(
         self, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
@@ -275,7 +275,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if plan.is_half:
             x, y = x.float(), y.float()
         wanted = wants_gradients(x, y)
-        with _STEPS_IN_TURN:
+        with _STEP_LOCK:
             run = self._start_step(plan, taken, rng)
             if wanted[0] or wanted[1]:
                 value: torch.Tensor = WithGradients.apply(run, wanted, x, y)
@@ -298,7 +298,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         with torch.no_grad():
             wide = (x.float(), y.float()) if plan.is_half else (x, y)
             wanted = True, y_grad
-            with _STEPS_IN_TURN:
+            with _STEP_LOCK:
                 value, gradient = self._start_step(plan, taken, rng)(*wide, wanted)
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
@@ -456,13 +456,13 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if step is None or not self.training:
             yield step
             return
-        with _STEPS_IN_TURN:
+        with _STEP_LOCK:
             now = step.clone()
             step += 1
         try:
             yield now
         except BaseException:
-            with _STEPS_IN_TURN:
+            with _STEP_LOCK:
                 # Compared on the device: reading the step would wait for a GPU.
                 step -= (step == now + 1).to(step.dtype)
             raise

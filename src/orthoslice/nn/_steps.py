@@ -24,7 +24,7 @@ Weights: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
 """The weights of x and of y; None for points of equal mass."""
 
 
-class Turns:
+class StepLock:
     """A lock that every step of every loss takes, so that no two steps use the same directions.
 
     It is one for all losses, since copies of a loss may share buffers. A thread may take it again, since hooks

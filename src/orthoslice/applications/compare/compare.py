@@ -61,6 +61,7 @@ class PreparedComparison:
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
     left_out: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def power(self) -> float:
@@ -102,6 +103,7 @@ class PreparedComparison:
             columns=columns,
             level=self.level,
             left_out=self.left_out,
+            dropped=self.dropped,
             **parts,
         )
 
@@ -117,39 +119,32 @@ class PreparedComparison:
         return self._common | chosen
 
     def _sliced(self) -> Estimate:
-        weights: dict[str, Any] = {"x_weights": self.x.weights, "y_weights": self.y.weights}
-        x, y = self.x.points, self.y.points
-        return sliced_wasserstein(x, y, self.power, rtol=self.rtol, **weights, **self._drawn)
+        return sliced_wasserstein(self.x, self.y, self.power, rtol=self.rtol, **self._drawn)
 
     def _projected(self) -> Estimate:
-        x, y, weights = self._sampled
-        return projected_wasserstein(x, y, self.power, rtol=self.rtol, **weights, **self._drawn)
+        return projected_wasserstein(*self.sample, self.power, rtol=self.rtol, **self._drawn)
 
     def _bounds(self) -> Bounds:
         return move(*self.sample, self.power, **self._drawn)
 
     def _test(self) -> TwoSampleResult | None:
-        x, y, weights = self._sampled
-        if any(w is not None for w in weights.values()):
+        if self._is_weighted:
             return None
         features = [change.features for change in self.columns] or None
         options = self._drawn | {"columns": features, "n_permutations": self.n_permutations}
-        return _run_test(x, y, self.p, **options)
+        return _run_test(*self.sample, self.p, **options)
 
     def _shuffled_moves(self) -> HostArray | None:
-        a, b = self.sample
-        if a.weights is not None or b.weights is not None:
+        if self._is_weighted:
             return None
-        return shuffled_moves(a, b, self.power, self.seed, **self._common)
+        return shuffled_moves(*self.sample, self.power, self.seed, **self._common)
 
     def _explanation(self) -> Explanation:
-        x, y, weights = self._sampled
-        return explain(x, y, self.power, names=self.features, **weights, **self._common)
+        return explain(*self.sample, self.power, names=self.features, **self._common)
 
     @property
-    def _sampled(self) -> tuple[HostArray, HostArray, dict[str, Any]]:
-        a, b = self.sample
-        return a.points, b.points, {"x_weights": a.weights, "y_weights": b.weights}
+    def _is_weighted(self) -> bool:
+        return any(cloud.weights is not None for cloud in self.sample)
 
 
 _WORK: dict[str, Callable[[PreparedComparison], Any]] = {
@@ -302,7 +297,7 @@ def prepare_comparison(
     )
 
 
-def _run_test(x: HostArray, y: HostArray, p: float | None, **options: Any) -> TwoSampleResult:
+def _run_test(x: Cloud, y: Cloud, p: float | None, **options: Any) -> TwoSampleResult:
     """The test of a comparison, which nothing else chooses."""
     if p is None:
         return two_sample_test(x, y, method="auto", **options)

@@ -68,6 +68,8 @@ class Comparison:
         The p-value up to which words call something a difference.
     left_out
         Columns of the tables that were not looked at, and what they hold.
+    dropped
+        How many rows were left out for their gaps, of the tables that had some.
     units
         What a length of 1 means, in words.
     seed
@@ -107,6 +109,7 @@ class Comparison:
     columns: tuple[ColumnChange, ...] = ()
     level: float = DEFAULT_LEVEL
     left_out: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pvalue(self) -> float | None:
@@ -124,7 +127,7 @@ class Comparison:
 
     @property
     def least_pvalue(self) -> float:
-        """The smallest p-value that a test of so many rows can have; 0 where there is none."""
+        """The smallest p-value that a test of these rows can have; 0 where there is none."""
         if self.test is None:
             return 0.0
         # Labels that are exchanged as a whole give samples of one size the same distance.

@@ -25,19 +25,19 @@ _MOST_SHUFFLES, _FEWEST_SHUFFLES, _SHUFFLED_PAIRS = 20, 5, 1 << 23
 
 def move(x: Cloud, y: Cloud, p: float, **options: Any) -> Bounds:
     """W_p of two clouds: exactly where that takes no time worth speaking of, else bounds near each other."""
-    weights: dict[str, Any] = {"x_weights": x.weights, "y_weights": y.weights}
-    return wasserstein_bounds(x.points, y.points, p, **_limits(x, y, _BOUNDS), **weights, **options)
+    return wasserstein_bounds(x, y, p, **_limits(x, y, _BOUNDS), **options)
 
 
 def shuffled_moves(x: Cloud, y: Cloud, p: float, seed: int, **options: Any) -> HostArray:
     """W_p of two clouds each time that their rows were shuffled between them: exactly or within 1%."""
     draw, pooled = np.random.default_rng(seed), np.concatenate([x.points, y.points])
-    limits = _limits(x, y, _BOUNDS_BY_CHANCE)
+    options |= _limits(x, y, _BOUNDS_BY_CHANCE)
     most = _SHUFFLED_PAIRS // (x.n * y.n)
     moves = []
     for _ in range(min(max(_FEWEST_SHUFFLES, most), _MOST_SHUFFLES)):
         rows = draw.permutation(pooled)
-        moves.append(wasserstein_bounds(rows[: x.n], rows[x.n :], p, **limits, **options).upper)
+        shuffled = Cloud(rows[: x.n]), Cloud(rows[x.n :])
+        moves.append(wasserstein_bounds(shuffled[0], shuffled[1], p, **options).upper)
     return np.array(moves)
 
 

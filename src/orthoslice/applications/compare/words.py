@@ -40,6 +40,10 @@ SHOWN_CHANGES = 10
 # The most columns to name that were left out.
 _SHOWN_LEFT = 3
 
+# Ends what is told of a mean that moved.
+_TOLD_UNIT = " standard deviations)"
+WITHIN = " Standard deviations are those within the tables."
+
 # The questions of sections that the report has pictures for.
 ABOUT_CHANCE = "Are they different?"
 ABOUT_DISTANCE = "How far apart are they?"
@@ -104,16 +108,18 @@ def _tables(found: Comparison) -> Section:
     names = [change.name for change in found.columns] or found.features
     columns = f"{len(names):,} columns" if len(names) > 1 else f"1 column, {names[0]}"
     lines = (f"Lengths are {found.units}.",) if found.columns else ()
-    return Section(f"{a} ({_rows(len(found.x))}) and {b} ({_rows(len(found.y))}), {columns}", "", lines)
+    return Section(
+        f"{a} ({rows_in_words(len(found.x))}) and {b} ({rows_in_words(len(found.y))}), {columns}", "", lines
+    )
 
 
-def _rows(n: int) -> str:
+def rows_in_words(n: int) -> str:
     return "1 row" if n == 1 else f"{n:,} rows"
 
 
 def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     if found.is_equal:
-        there = looked_at(len(found.columns or found.features), found.left_out)
+        there = looked_at(len(found.columns or found.features), found.left_out, found.dropped)
         lines = ["Both hold the same rows."]
         if others := [f"{c.name!r}" for c in found.columns if OTHERS in c.levels]:
             lines.append(
@@ -125,11 +131,11 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     least = found.least_pvalue
     if p <= found.level:
         answer = "Yes." if p <= _SURE else "Probably."
-    else:
+    elif is_open(p, found.level, least):
         answer = "It cannot be told."
-        if p > _OPEN and least <= found.level:
-            there = looked_at(len(found.columns or found.features), found.left_out)
-            answer = f"No difference was found{there}."
+    else:
+        there = looked_at(len(found.columns or found.features), found.left_out, found.dropped)
+        answer = f"No difference was found{there}."
     reached = round(test.pvalue * (many + 1)) - 1
     lines, by_columns = [_shuffled(found, test, reached)], _by_columns(found)
     by_shuffles = by_columns is None or p == test.pvalue or test.pvalue <= by_columns
@@ -146,8 +152,8 @@ def _chance(found: Comparison, test: TwoSampleResult) -> Section:
     if p <= found.level and min(len(found.x), len(found.y)) >= _MANY_ROWS:
         lines.append("With this many rows even a tiny difference shows: see how large it is.")
     low, high = (min(1.0, p / test.pvalue * end) for end in test.pvalue_interval())
-    if p >= least > min(found.level, DEFAULT_LEVEL):
-        lines.append(f"So few rows give no p-value below {least:.2g}, whatever they hold.")
+    if p > found.level and least > min(found.level, DEFAULT_LEVEL):
+        lines.append(few_rows(least, p))
     elif p > found.level and not reached:
         lines.append(f"p cannot be smaller with {many:,} shuffles: more can tell.")
     elif by_shuffles and low <= found.level <= high:
@@ -176,27 +182,50 @@ def _shuffled(found: Comparison, test: TwoSampleResult, reached: int) -> str:
     )
 
 
+def is_open(p: float, level: float, least: float) -> bool:
+    """Whether a p-value above the level leaves it open; `least` is the smallest that so many rows can have.
+
+    Examples
+    --------
+    >>> is_open(0.3, 0.05, 0.001), is_open(0.1, 0.05, 0.001), is_open(0.3, 0.05, 0.1)
+    (False, True, True)
+    """
+    return p <= _OPEN or least > level
+
+
+def few_rows(least: float, p: float) -> str:
+    """That no p-value is below `least`, but for shuffles that reach less often than all possible ones would."""
+    by_chance = (
+        " A smaller one is an accident of the shuffles." if float(f"{p:.2g}") < float(f"{least:.2g}") else ""
+    )
+    return f"So few rows give no p-value below {least:.2g}, whatever they hold.{by_chance}"
+
+
 def _by_columns(found: Comparison) -> float | None:
     """The smallest p-value of a column, where columns were tested."""
     return min((c.pvalue for c in found.columns if c.pvalue is not None), default=None)
 
 
-def looked_at(n_columns: int, left_out: Mapping[str, str]) -> str:
-    """Of which columns a "no" is, where some were left out.
+def looked_at(n_columns: int, left_out: Mapping[str, str], dropped: Mapping[str, int]) -> str:
+    """Of which columns and rows a "no" is, where some were left out.
 
     Examples
     --------
-    >>> looked_at(3, {"born": "dates or times"})
+    >>> looked_at(3, {"born": "dates or times"}, {})
     " in the 3 columns looked at; 1 was left out: 'born' (dates or times)"
+    >>> looked_at(3, {}, {"b.csv": 1500})
+    '; rows with gaps were left out: 1,500 of b.csv'
     """
+    gaps = ", ".join(f"{n:,} of {name}" for name, n in dropped.items())
+    rows = f"; rows with gaps were left out: {gaps}" if gaps else ""
     if not left_out:
-        return ""
+        return rows
     some = [f"{name!r} ({why})" for name, why in list(left_out.items())[:_SHOWN_LEFT]]
     more = len(left_out) - len(some)
     named = ", ".join(some) + (f" and {more:,} more" if more else "")
     columns = f"{n_columns:,} columns" if n_columns > 1 else "column"
     were = "were" if len(left_out) > 1 else "was"
-    return f" in the {columns} looked at; {len(left_out):,} {were} left out: {named}"
+    return f" in the {columns} looked at; {len(left_out):,} {were} left out: {named}{rows}"
 
 
 def _rows_looked_at(found: Comparison) -> str:
@@ -225,7 +254,9 @@ def tell_columns(
     if not told and least > level:
         return Section(ABOUT_COLUMNS, f"It cannot be told in which, {rows}.", ())
     if not told:
-        return Section(ABOUT_COLUMNS, f"In none was a change found, {rows}.", ())
+        is_sure = verdict is not None and verdict <= level
+        answer = "In none alone" if is_sure else "In none was a change found"
+        return Section(ABOUT_COLUMNS, f"{answer}, {rows}.", ())
     answer = f"In {len(changed):,} of {len(columns):,}, {rows}:" if changed else ""
     beside = ""
     if changed and verdict is not None and verdict > level:
@@ -243,7 +274,9 @@ def tell_columns(
     if left:
         lines.append(f"No change was found in the {f'{left:,} others' if left > 1 else 'other one'}.")
     if changed:
-        lines.append(f"(p is adjusted for the number of columns. Each was looked at alone.{beside})")
+        # Lengths are in those of both tables together, which a large shift makes larger.
+        unit = WITHIN if any(_TOLD_UNIT in line for line in lines) else ""
+        lines.append(f"(p is adjusted for the number of columns. Each was looked at alone.{unit}{beside})")
     return Section(ABOUT_COLUMNS, answer, tuple(lines))
 
 
@@ -328,9 +361,15 @@ def _by_chance(found: Comparison) -> str:
         f"Had the rows been shuffled between the two tables, it would be about {number(found.shuffled_move)} "
         f"({span} in {len(found.shuffled_moves)} shuffles)."
     )
-    is_sure = found.pvalue is not None and found.pvalue <= found.level
-    if is_sure and found.bracket is not None and found.bracket[1] <= _HARDLY_MORE * high:
+    if found.pvalue is None or found.bracket is None:
+        return told
+    if found.pvalue > found.level and found.bracket[0] > high:
+        many = len(found.shuffled_moves) + 1
+        told += f" All of these are nearer, as chance alone makes it in 1 of {many} comparisons."
+    elif found.pvalue <= found.level and found.bracket[1] <= _HARDLY_MORE * found.shuffled_move:
         told += " Rows lie apart by themselves here, which hides small changes, but not from the test."
+    elif found.pvalue <= found.level and found.bracket[0] <= high:
+        told += " Some of these are as far apart: this one number does not see all that the test sees."
     return told
 
 

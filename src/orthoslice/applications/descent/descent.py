@@ -143,7 +143,7 @@ def move(
         atol=None,
         progress=False,
         control=None,
-        fit=not is_scaled_on_device(start, targets[0]),
+        scaled_on_device=is_scaled_on_device(start, targets[0]),
     )
 
     def as_given(points: Array) -> Array:

@@ -151,7 +151,7 @@ def of_arrow(
         if not any(is_kind(kind) for is_kind in usable):
             skipped[column] = "dates or times" if types.is_temporal(kind) else f"type {kind}"
         elif re.fullmatch(r"|Unnamed: \d+|__index_level_\d+__", column):
-            skipped[column] = "row numbers, it seems: it has no name"
+            skipped[column] = "row numbers or nothing, it seems: it has no name"
 
     def pieces(chosen: list[str], numbers: Collection[str]) -> Iterator[Any]:
         step = piece_rows(memory, len(chosen))

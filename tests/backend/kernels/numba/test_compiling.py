@@ -38,6 +38,7 @@ print(json.dumps([usual, names[len(usual):]]))
 """
 
 
+@pytest.mark.full
 def test_a_first_call_compiles_what_it_uses(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],

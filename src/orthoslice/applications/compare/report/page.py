@@ -34,6 +34,7 @@ from orthoslice.applications.compare.words import (
     ABOUT_COLUMNS,
     ABOUT_NOTES,
     SHOWN_CHANGES,
+    WITHIN,
     Section,
     change_in_words,
     small_pvalue,
@@ -97,7 +98,7 @@ def _section(section: Section, found: Comparison) -> str:
         # Captions say what the first lines do, one a column; where only features are known, the table does.
         lines = lines[len(drawn) :] if found.columns else ()
         if shape is not None:
-            lines = tuple(line for line in lines if not line.startswith("and "))
+            lines = tuple(line.replace(WITHIN, "") for line in lines if not line.startswith("and "))
     return f"<section>\n<h2>{escaped(section.question)}</h2>\n{answer}{figures}{_list(lines)}</section>\n"
 
 
@@ -187,7 +188,7 @@ def _on_columns(found: Comparison) -> Iterator[Figure]:
     if found.explanation is not None and found.explanation.distance > 0:
         yield Figure(
             picture_features(found.explanation),
-            "Every column looked at alone: its part in the sum of all their differences.",
+            "Every column looked at alone: its part in the sum of all their differences, those by chance too.",
         )
 
 

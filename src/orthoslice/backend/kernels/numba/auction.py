@@ -305,10 +305,10 @@ def fill_room(
     afterwards is what it bids with next.
     """
     n, m = costs.x.shape[0], price.size
-    y, x_columns = np.ascontiguousarray(costs.y_columns.T), np.ascontiguousarray(costs.x.T)
+    y, x_columns = np.empty((1, costs.x.shape[1])), np.ascontiguousarray(costs.x.T)
     # What a unit of a row costs it where it costs most, and what it costs in every piece.
     dearest, pays = np.full(n, -np.inf), np.empty(pieces.owner.size)
-    cost, held = np.empty(n), np.zeros(n, dtype=np.int64)
+    cost, held, noted = np.empty(n), np.zeros(n, dtype=np.int64), price.copy()
     queue, first, count = np.empty(m, dtype=np.int64), 0, 0
     waits, asked = np.zeros(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
     keenest, its_cost, next_wanted = np.empty(m, dtype=np.int64), np.empty(m), np.empty(m)
@@ -331,11 +331,12 @@ def fill_room(
             waits[j] = False
             first, count = (first + 1) % m, count - 1
             continue
-        row_costs(y, x_columns, costs.p, j, 0, n, cost)
+        y[0] = costs.y_columns[:, j]
+        row_costs(y, x_columns, costs.p, 0, 0, n, cost)
         work -= n
         row, wanted = _keenest(dearest, cost)
         asked[j], keenest[j], its_cost[j], next_wanted[j] = True, row, cost[row], wanted
-        _note_price(lists, cost, j, wanted - eps)
+        _note_price(lists, noted, cost, j, wanted - eps)
         left = _sell(pieces, pays, j, row, cost[row] + wanted - eps, rows.left, held, dearest)
         if left != -1 and not waits[left]:
             waits[left] = True
@@ -391,12 +392,27 @@ def _keenest(least: FloatArray, cost: FloatArray) -> tuple[int, float]:
 
 
 @compiled
-def _note_price(lists: Lists, cost: FloatArray, j: int, paid: float) -> None:
-    """Note that a column, for which rows pay `cost (n,)`, became cheaper: where a list lacks it, by `bound`."""
+def _note_price(lists: Lists, noted: FloatArray, cost: FloatArray, j: int, paid: float) -> None:
+    """Have lists know that a column, for which rows pay `cost (n,)`, became cheaper.
+
+    It takes the place of the dearest column of a list that lacks it. Were only the bound to fall, rows would
+    look at all columns again for each of these. `noted (m,)` are the lowest prices that columns may end with.
+    """
+    noted[j] = min(noted[j], paid)
     for i in range(cost.size):
-        total = cost[i] + paid
-        if total < lists.bound[i] and not (lists.columns[i] == j).any():
-            lists.bound[i] = total
+        if cost[i] + paid < lists.bound[i]:
+            columns, near = lists.columns[i], lists.near[i]
+            worst, most = -1, cost[i] + paid
+            for k in range(columns.size):
+                if columns[k] == j:
+                    worst, most = -1, lists.bound[i]
+                    break
+                total = near[k] + noted[columns[k]]
+                if total > most:
+                    worst, most = k, total
+            if worst != -1:
+                columns[worst], near[worst] = j, cost[i]
+            lists.bound[i] = min(lists.bound[i], most)
 
 
 @compiled

@@ -22,5 +22,5 @@ def digits(label: int) -> HostArray:
     """
     if label not in range(10):
         raise ValueError(f"`label` must be a digit from 0 to 9; got {label!r}.")
-    with (files("orthoslice") / "data" / "digits.npz").open("rb") as file, np.load(file) as archive:
+    with (files(__name__) / "digits.npz").open("rb") as file, np.load(file) as archive:
         return np.asarray(archive["images"][archive["labels"] == label], dtype=np.float64)
