@@ -3,6 +3,7 @@
     python -m benchmarks.small            # writes benchmarks/results/small.csv and small.md
     python -m benchmarks.small --quick    # a few cells, to standard output
     python -m benchmarks.small --libraries gpu    # functions, batches and losses on an NVIDIA GPU
+    python -m benchmarks.small --libraries torch  # one library anew; rows of the others stay
 
 Plain code is what one would write by hand: project, sort, subtract, square, mean. Where ours draws directions,
 so does the plain code, independent ones, which cost least; ours are orthogonal. Cells give the time of ours
@@ -186,9 +187,23 @@ def measure(cells: Any, makers: Any, seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
+def with_others(rows: list[dict[str, Any]], stored: Path) -> list[dict[str, Any]]:
+    """The rows of this run, each kind of call in its place among the stored kinds that it did not measure."""
+    fresh = {row["what"]: [other for other in rows if other["what"] == row["what"]] for row in rows}
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    if stored.exists():
+        with stored.open(newline="") as file:
+            for row in csv.DictReader(file):
+                numbers = {
+                    key: (float if key.endswith("us") else int)(row[key]) for key in row if key != "what"
+                }
+                kinds.setdefault(row["what"], []).append({"what": row["what"], **numbers})
+    return [row for own in (kinds | fresh).values() for row in own]
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """A table for each kind of call: the ratio in every cell."""
-    lines = ["# Small problems", "", *__doc__.strip().splitlines()[6:], ""]
+    lines = ["# Small problems", "", *__doc__.strip().splitlines()[7:], ""]
     for what in dict.fromkeys(row["what"] for row in rows):
         own = [row for row in rows if row["what"] == what]
         ratios = [row["ours_us"] / row["plain_us"] for row in own]
@@ -225,6 +240,7 @@ def main() -> None:
     if options.quick:
         return
     name = "small_gpu" if gpu_pairs in makers else "small"
+    rows = with_others(rows, RESULTS / f"{name}.csv")
     with (RESULTS / f"{name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()

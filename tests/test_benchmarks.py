@@ -19,7 +19,19 @@ from typer.testing import CliRunner
 # `pytest` alone, unlike `python -m pytest`, does not look for packages in the repository.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import GROUPS, agreement, problems, processes, report, runner, suite, tables, targets, worker
+from benchmarks import (
+    GROUPS,
+    agreement,
+    problems,
+    processes,
+    report,
+    runner,
+    small,
+    suite,
+    tables,
+    targets,
+    worker,
+)
 from benchmarks.__main__ import RESULTS, app
 from benchmarks.data import KINDS, TIED, equal_points, make_clouds
 from benchmarks.gpu import page as gpu_page
@@ -392,3 +404,17 @@ def test_the_other_sort_path_is_another_process() -> None:
 )
 def test_bad_usage(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_small_problems_of_one_library_leave_the_others(tmp_path: Path) -> None:
+    numbers = {"n": 16, "dim": 2, "directions": 16, "ours_us": 1.0, "plain_us": 2.0}
+    old = [{"what": what, **numbers} for what in "abc"]
+    stored = tmp_path / "small.csv"
+    with stored.open("w", newline="") as file:
+        writer = csv.DictWriter(file, old[0])
+        writer.writeheader()
+        writer.writerows(old)
+    new = [{**old[1], "ours_us": 3.0}, {**old[1], "n": 32}]
+    assert small.with_others(new, stored) == [old[0], *new, old[2]]
+    assert small.with_others(new, tmp_path / "none.csv") == new
+    assert "| 16 | 1.50 |" in small.page(new)

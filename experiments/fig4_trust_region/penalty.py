@@ -1,15 +1,6 @@
-"""D, the distance between the old and the new policy, from actions at the states of a minibatch.
-
-PW_1 is the library's loss. SW_1 on 64 points and 3 to 6 directions is a line of torch that takes four fifths of
-the time of :class:`orthoslice.nn.SlicedWassersteinLoss`, half of which is torch's call of a function with
-a gradient of its own. So that line stands here, with the directions of a whole update from the library in one
-draw, and a test holds it to the library's loss, values and gradients.
-"""
+"""D, the distance between the old and the new policy, from actions at the states of a minibatch."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TypeAlias
 
 import torch
 from torch.distributions import Normal, kl_divergence
@@ -17,24 +8,12 @@ from torch.distributions import Normal, kl_divergence
 import orthoslice as osl
 from experiments.fig4_trust_region.config import Method
 
-SAMPLERS = {"orthogonal": osl.directions.Orthogonal(), "iid": osl.directions.IID()}
-
-Distance: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Of clouds `(n, dim)`, on new directions at every call."""
+LOSSES = {"sw": osl.nn.SlicedWassersteinLoss, "pw": osl.nn.ProjectedWassersteinLoss}
 
 
-def sliced(x: torch.Tensor, y: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
-    """SW_1 of clouds `(n, dim)` along the rows of `theta (slices, dim)`."""
-    return ((y @ theta.T).sort(dim=0).values - (x @ theta.T).sort(dim=0).values).abs().mean()
-
-
-def distance_for(method: Method, n_calls: int, slices: int, dim: int, seed: int) -> Distance:
-    """SW_1 or PW_1 for `n_calls` minibatches, each on directions of its own that the seed decides."""
-    if method.distance == "pw":
-        return osl.nn.ProjectedWassersteinLoss(slices, p=1, directions=method.directions, seed=seed)
-    theta = SAMPLERS[method.directions].sample(n_calls * slices, dim, seed).theta
-    thetas = iter(torch.as_tensor(theta, dtype=torch.float32).reshape(n_calls, slices, dim))
-    return lambda x, y: sliced(x, y, next(thetas))
+def distance_for(method: Method, slices: int, seed: int) -> torch.nn.Module:
+    """SW_1 or PW_1 of clouds `(n, dim)`; every call moves on to new directions, which the seed decides."""
+    return LOSSES[method.distance](slices, p=1, directions=method.directions, seed=seed)
 
 
 def divergence(old: Normal, new: Normal) -> torch.Tensor:
@@ -67,16 +46,16 @@ class Penalty:
     def __init__(self, method: Method, n_blocks: int, seed: int) -> None:
         self.method, self.n_blocks, self.seed = method, n_blocks, seed
         self._noise = torch.Generator()
-        self._distance: Distance | None = None
+        self._distance: torch.nn.Module | None = None
 
-    def start(self, update: int, n_minibatches: int, state_dim: int, action_dim: int) -> None:
-        """Begin an update of `n_minibatches` minibatches, whose noise and directions no other has."""
+    def start(self, update: int, state_dim: int, action_dim: int) -> None:
+        """Begin an update, whose noise and directions no other has."""
         self._noise.manual_seed(self.seed * 1_000_003 + update)
         if self.method.distance == "kl":
             return
         dim = action_dim + (state_dim if self.method.points == "joint" else 0)
         seed = int(torch.randint(2**62, (), generator=self._noise))
-        self._distance = distance_for(self.method, n_minibatches, self.n_blocks * dim, dim, seed)
+        self._distance = distance_for(self.method, self.n_blocks * dim, seed)
 
     def __call__(self, states: torch.Tensor, old: Normal, new: Normal) -> torch.Tensor:
         """D at the states `(n, state_dim)` of the next minibatch: a scalar, differentiable by `new`."""

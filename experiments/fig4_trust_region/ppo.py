@@ -70,8 +70,7 @@ class TrustRegionPPO(PPO):
         start = time.perf_counter()
         self.policy.remember()
         if self.policy.penalty is not None:
-            n_minibatches = self.n_epochs * -(-self.n_steps * self.n_envs // self.batch_size)
             (state_dim,), (action_dim,) = self.observation_space.shape, self.action_space.shape
-            self.policy.penalty.start(self._n_updates, n_minibatches, state_dim, action_dim)
+            self.policy.penalty.start(self._n_updates, state_dim, action_dim)
         super().train()
         self.seconds_of_update = time.perf_counter() - start

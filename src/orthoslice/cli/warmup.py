@@ -40,6 +40,7 @@ def _draw(dtype: str, n: int, m: int, dim: int) -> _Clouds:
 def _estimate(dtype: str) -> None:
     """Distances, their gradients and trust in them, with weights and without."""
     import orthoslice as osl
+    from orthoslice.backend.kernels.numba.sliced import slope_points
 
     for size in (*_SIZES, _MANY):
         x, y, other, weights = _draw(dtype, *size)
@@ -50,6 +51,8 @@ def _estimate(dtype: str) -> None:
                 estimate(x, target, x_weights=own, rng=0, rtol=0.5)
             # Strided points, as columns of a table are.
             estimate(x[:, ::-1], y, rng=0)
+        # What the loss on the CPU calls.
+        slope_points(x, y, x[:1], 2.0, 1.0)
         for p in (1, 2, 3):
             for law in (osl.laws.Normal(x.shape[1]), osl.laws.Cube(x.shape[1])):
                 osl.sliced_wasserstein(x, law, p, rng=0)

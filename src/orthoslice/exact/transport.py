@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
 from orthoslice.backend.arrays import Operation, PlainWork
-from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -26,7 +25,14 @@ from orthoslice.clouds.lengths import pair_lengths, power_mean, scaled_for_lengt
 from orthoslice.clouds.masses import integer_masses
 from orthoslice.clouds.ready import in_canonical_order
 from orthoslice.couplings.coupling import Coupling
-from orthoslice.exact.certificate import Certificate, Problem, dual_value, line_potential, transform
+from orthoslice.exact.certificate import (
+    Certificate,
+    Problem,
+    dual_value,
+    line_potential,
+    squared_lengths,
+    transform,
+)
 from orthoslice.exact.simplex import Limits, settle
 
 # The most pairs n * m that are solved by the network simplex method. Beyond, the auction is mostly faster.
@@ -36,6 +42,13 @@ _PAIR_BYTES = 16
 _DEFAULT_MEMORY = "256MB"
 
 _EPS = float(np.finfo(np.float64).eps)
+
+# Differences of coordinates that NumPy works out sooner than SciPy's function for it is loaded.
+_FEW_DIFFERENCES = 1 << 21
+
+# Prices of an assignment are found in as many rounds as the longest chain of rows that decide each other's has
+# links: some tens for a few hundred rows.
+_MOST_ROUNDS = 256
 
 # Weights that are shares of a number up to this one are taken as such; lcm of two such sums fits a float.
 _LARGEST_COUNT = 2**24
@@ -405,6 +418,8 @@ def _squares(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _plain_squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    if len(x) * y.size <= _FEW_DIFFERENCES:
+        return squared_lengths(x, y)
     from scipy.spatial.distance import cdist
 
     return cast(FloatArray, cdist(x, y, "sqeuclidean"))
@@ -429,7 +444,7 @@ def _uneven_refusal(x: Cloud, y: Cloud, *_: Any) -> str | None:
     return None if is_even else "it takes clouds of one size without weights"
 
 
-@settle_few.implementation("numba", lambda *_: numba_refusal(), plain_work=_assignment_work)
+@settle_few.implementation("numba", lambda *_: None, plain_work=_assignment_work)
 def _settle(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits) -> _Found:
     """The optimal coupling by the network simplex method."""
     p, total = problem.p, float(problem.a.sum())
@@ -471,8 +486,39 @@ def _assign(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits)
         # No pair of an optimal coupling costs more than the whole coupling, so dearer pairs may be cut off.
         needed = 1.01 * least * len(ix) ** (1 / problem.p)
         if best is not None and (least == 0 or problem.p * math.log(unit / needed) < math.log(_ROOM)):
-            return _Found(best, "assignment", lambda: _settle(x, y, problem, exponent, limits).find())
+            return _Found(
+                best, "assignment", functools.partial(_prove, x, y, problem, exponent, limits, iy, unit)
+            )
         unit = needed
+
+
+def _prove(
+    x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits, iy: IntArray, unit: float
+) -> FloatArray:
+    """The potential that proves an assignment, for costs in this unit."""
+    cost, _ = _costs(x, y, problem.p, unit)
+    price = _assignment_price(np.minimum(cost, 1.0, out=cost), iy)
+    if price is None:
+        return _settle(x, y, problem, exponent, limits).find()
+    return -price * math.ldexp(unit, -exponent) ** problem.p
+
+
+def _assignment_price(cost: FloatArray, iy: IntArray) -> FloatArray | None:
+    """Prices that prove an assignment of rows to the columns `iy`; None where they take many rounds to settle.
+
+    A row must not find another column cheaper than its own: so its costs with the price are at most those of
+    another row, for which it would take that row's column. Rounds of that, until nothing changes.
+    """
+    own = cost[np.arange(len(iy)), iy]
+    over = cost[:, iy] - own
+    minima = np.zeros(len(iy))
+    for _ in range(_MOST_ROUNDS):
+        before, minima = minima, np.min(over + minima, axis=1)
+        if np.all(before - minima <= _EPS):
+            price = np.empty(len(iy))
+            price[iy] = minima - own
+            return price
+    return None
 
 
 def _best_potential(problem: Problem, found: list[FloatArray]) -> FloatArray:

@@ -260,6 +260,15 @@ def _exchange(
 
 
 @compiled
+def _extent(numbers: FloatArray) -> float:
+    """Written out: to load numba's own minimum takes longer than all that a comparison loads besides."""
+    low = high = numbers[0]
+    for number in numbers:
+        low, high = min(low, number), max(high, number)
+    return high - low
+
+
+@compiled
 def improve(cost: FloatArray, tree: Tree, state: IntArray, pivots: int) -> bool:
     """Rows take turns to bring in the pair that they would gain most by; False if `pivots` were not enough.
 
@@ -284,7 +293,7 @@ def improve(cost: FloatArray, tree: Tree, state: IntArray, pivots: int) -> bool:
             _settle(nodes, potential, cost, stack)
             is_fresh, idle = True, 0
         if i == 0 or tolerance == 0.0:
-            tolerance = _ROUNDING * (potential.max() - potential.min())
+            tolerance = _ROUNDING * _extent(potential)
         least = _least(cost[i], price)
         if least < potential[i] - tolerance:
             if pivots == 0:

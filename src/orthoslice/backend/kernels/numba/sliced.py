@@ -126,10 +126,10 @@ def _price_columns(a: Floats, b: Floats, n: int, m: int, p: float, sums: Floats)
 
 @compiled
 def _score_columns(
-    x: Floats, y: Floats, theta: Floats, p: float, scores: Floats, limits: Words | None, rounding: float
+    x: Floats, y: Floats, theta: Floats, p: float, scores: Floats, limits: Words, rounding: float
 ) -> float:
-    """Costs of clouds on the rows of `theta`, and their sum; or -1 if `are_fit` says no to given limits."""
-    if limits is not None:
+    """Costs of clouds on the rows of `theta`, and their sum; or -1 if `are_fit` says no to limits."""
+    if limits.size > 0:
         bits = limits.dtype
         if not are_fit(x, x.view(bits), y.view(bits), limits, theta, rounding):
             return -1.0
@@ -355,7 +355,8 @@ def _slope_points(
         _project(y, lanes, b)
         _slope_columns(a, b, index_a, index_b, p, factor, first, slopes_x, slopes_y)
         _price_columns(a, b, n, m, p, sums)
-        total += sums[: min(sums.size, slices - first)].sum()
+        for k in range(min(sums.size, slices - first)):
+            total += sums[k]
     return total
 
 
@@ -405,13 +406,13 @@ def score_points(x: Floats, y: Floats, theta: Floats, p: float) -> Floats:
 
     Projections are made as columns, a vector of them at a time, and never leave the cache.
     """
-    return score_fit_points(x, y, theta, p, None, 0.0)[1]
+    return score_fit_points(x, y, theta, p, _PLACES[x.itemsize], 0.0)[1]
 
 
 def score_fit_points(
-    x: Floats, y: Floats, theta: Floats, p: float, limits: Words | None, rounding: float
+    x: Floats, y: Floats, theta: Floats, p: float, limits: Words, rounding: float
 ) -> tuple[float, Floats]:
-    """The same, and their sum first, which is -1 if :func:`are_fit` says no to these limits."""
+    """The same, and their sum first, which is -1 if :func:`are_fit` says no to limits, if there are any."""
     scores = np.empty(len(theta))
     return _score_columns(plain(x), plain(y), plain(theta), p, scores, limits, rounding), scores
 
