@@ -496,11 +496,12 @@ def _prove(
     x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits, iy: IntArray, unit: float
 ) -> FloatArray:
     """The potential that proves an assignment, for costs in this unit."""
-    cost, _ = _costs(x, y, problem.p, unit)
+    cost, _ = _costs(x, y, problem.p, unit, _plain_squares)
     price = _assignment_price(np.minimum(cost, 1.0, out=cost), iy)
     if price is None:
         return _settle(x, y, problem, exponent, limits).find()
-    return -price * math.ldexp(unit, -exponent) ** problem.p
+    potential: FloatArray = -price * math.ldexp(unit, -exponent) ** problem.p
+    return potential
 
 
 def _assignment_price(cost: FloatArray, iy: IntArray) -> FloatArray | None:
