@@ -119,7 +119,7 @@ def _shift(nodes: IntArray, potential: FloatArray, top: int, change: float, stac
 @compiled
 def first_prices(cost: FloatArray) -> FloatArray:
     """Columns cost what they save the row nearest to them."""
-    price = -cost[0]
+    price: FloatArray = -cost[0]
     for i in range(1, cost.shape[0]):
         row = cost[i]
         for j in range(price.size):
