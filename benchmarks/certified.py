@@ -160,7 +160,8 @@ def cells(quick: bool, only: str | None, sizes: list[int]) -> Iterator[dict[str,
             for kind in KINDS:
                 for dim in (2, 16) if quick else DIMS:
                     yield exact_cell(kind, n, dim)
-        for kind in () if quick or sizes else REAL:
+        # Those of some hundred points go with the smallest size.
+        for kind in () if quick or (sizes and SIZES[0] not in sizes) else REAL:
             yield exact_cell(kind, 0, 0)
     for cell in () if only == "exact" else BRACKETS[:2] if quick else BRACKETS:
         yield bracket_cell(*cell)
