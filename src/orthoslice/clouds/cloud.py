@@ -276,7 +276,7 @@ def _normalised(weights: Any) -> HostArray | None:
     if weights is None:
         return None
     values = weights.astype(np.float64)
-    return None if values.min() == values.max() else values / math.fsum(values)
+    return None if values.min() == values.max() else values / math.fsum(values.tolist())
 
 
 def shared_batch(x: Cloud, y: Cloud) -> tuple[int, ...]:
