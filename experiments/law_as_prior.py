@@ -31,7 +31,7 @@ class Config(fig5_hidden_codes.Config):
     """Everything that a run depends on; only what differs from figure 5 is here."""
 
     learning_rates: tuple[float, ...] = (1e-3,)
-    sweeps: tuple[int, ...] = (30,)
+    sweeps: tuple[int, ...] = (20,)
     distances: tuple[str, ...] = ("sliced", "law")
     n_seeds: int = 3
     n_images: int = 20_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,7 +71,8 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 def bridge_torch(monkeypatch: pytest.MonkeyPatch, bridged: bool) -> None:
     """Work on torch tensors as NumPy arrays, or with torch's own functions."""
     # By its full name: the package has a function called `namespace` too.
-    monkeypatch.setattr(sys.modules["orthoslice.backend.arrays.namespace"], "BRIDGE_TORCH", bridged)
+    module = importlib.import_module("orthoslice.backend.arrays.namespace")
+    monkeypatch.setattr(module, "BRIDGE_TORCH", bridged)
 
 
 def unit_rows(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from benchmarks.variance.methods import METHODS
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.full
 def test_smoke_run(tmp_path: Path) -> None:
     """The command in tiny sizes: rows, page and pictures; a second run has nothing left to do."""
     command = [sys.executable, "-m", "benchmarks", "variance", "--smoke", "--out", str(tmp_path)]

@@ -51,13 +51,13 @@ def run(config: Config) -> list[Row]:
         folder = WORK / "planted_changes"
         if not config.is_kept:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        claim_folder(folder, config, {"n_pairs", "n_unchanged", "tables", "is_kept"})
+        claim_folder(folder, config, {"n_pairs", "n_unchanged", "n_unchanged_slow", "tables", "is_kept"})
         found = count_found(config, folder)
     rows: list[Row] = []
     for case in cases(config):
         size = TABLES[case.table].n_rows
         for method in METHODS:
-            count, many = found[case][method], n_pairs(config, case.name)
+            count, many = found[case][method], n_pairs(config, case)
             row: Row = {"table": case.table, "n_rows": size, "change": case.name, "method": method}
             row |= {"n_pairs": many, "n_found": count, "share": None, "low": None, "high": None}
             if count is not None:

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
     from experiments.common import Claim
 
-__all__ = ["SMOKE", "Config", "check", "plot", "run"]
+__all__ = ["REFUTED", "SMOKE", "Config", "check", "plot", "run"]
 
 LEVEL = 0.05
 TIED = "tied"
 """The table whose statistics tie, so that fewer than 5% are rejected."""
+NEAR = "Of samples of one law 5% are called different, to within one percent."
+REFUTED = (NEAR,)
+"""Claims that failed in the kept results; the page says where."""
 FEW = 2000
 """Below this number of simulations chance explains more than one percent."""
 
@@ -66,7 +69,7 @@ def check(rows: list[Row]) -> list[Claim]:
     plain = [row for row in rows if row["method"] == UNADJUSTED]
     return [
         Claim(
-            "Of samples of one law 5% are called different, to within one percent.",
+            NEAR,
             all(abs(row["share"] - LEVEL) <= margin for row in smooth),
             _shares(smooth),
         ),

@@ -26,8 +26,8 @@ METHODS = ("combined", "columns", UNADJUSTED)
 class Config:
     """How many pairs of samples are drawn of each law, and how they are tested."""
 
-    n_simulations: int = 8000
-    """One percent is then four standard errors."""
+    n_simulations: int = 2000
+    """One percent is then two standard errors."""
     sizes: tuple[int, int] = (60, 45)
     n_permutations: int = 399
     """Of which 255 do where the p-value is large then. 5% of 400 is a whole number, so the level is exact."""

@@ -233,6 +233,25 @@ def test_cubes_of_kernel_and_reference(rng: np.random.Generator, p: float) -> No
     assert float(batch.value[0]) == pytest.approx(float(found[0][0]), rel=1e-6)
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize(("dim", "n"), [(1, 1), (2, 30), (4, 30), (4, 2200)])
+def test_cubes_priced_line_by_line(rng: np.random.Generator, dim: int, n: int, p: float) -> None:
+    """Without stored tables the answers are those with them; on one line the image of the cube is a point."""
+    matrix = rng.normal(size=(3, dim))
+    matrix[0] = 0
+    law, x = laws.Cube(dim).affine(matrix, 0.3), rng.normal(size=(n, 3))
+    theta, found = np.concatenate([np.eye(3)[:1], unit_rows(rng, 5, 3)]), []
+    with cube_table.using("numba"), equal_shares.using("numba"):
+        for way in ("numba cubes", "numba"):
+            with law_slopes.using(way):
+                est = osl.sliced_wasserstein(x, law, p, directions=theta)
+                found.append((est.scores, osl.value_and_grad(x, law, p, directions=theta)[1]))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-10)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-9, atol=1e-12 / n)
+    with law_slopes.using("numba cubes"), pytest.raises(TypeError, match="p = 1 and 2"):
+        osl.sliced_wasserstein(x, law, 3, directions=theta)
+
+
 def test_jax_compiles_and_differentiates(rng: np.random.Generator) -> None:
     import jax
     import jax.numpy as jnp

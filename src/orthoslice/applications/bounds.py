@@ -164,9 +164,9 @@ def wasserstein_bounds(
         room = check_memory(memory) - held
     options = Options(sampler, count, None, None, None, rng, room, workers, progress)
     clouds = (cloud_x, cloud_y, None, None)
-    sliced = estimate_distance("SW", Sliced(), clouds, p, options, vouched=False)
+    sliced = estimate_distance("SW", Sliced(), clouds, p, options, accurate=False)
     same = options._replace(directions=sliced.directions, n_directions=sliced.n_directions, rng=sliced.seed)
-    projected = estimate_distance("PW", Exact(), clouds, p, same, vouched=False)
+    projected = estimate_distance("PW", Exact(), clouds, p, same, accurate=False)
     given = [c.weights if isinstance(c, Cloud) else w for c, w in ((x, x_weights), (y, y_weights))]
     moved = _moved_mass(cloud_x, "x_weights", given[0]) + _moved_mass(cloud_y, "y_weights", given[1])
     upper, coupling = _upper(cloud_x, cloud_y, projected, moved, memory, workers)

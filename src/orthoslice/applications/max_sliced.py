@@ -187,7 +187,7 @@ def max_sliced_wasserstein(
     p = check_p(p)
     given = single_clouds(x, y, x_weights, y_weights)
     plain = tuple(map(detached, given))
-    host = numpy_clouds("max_sliced_wasserstein", *(c.points for c in plain), *(c.weights for c in plain))
+    host = numpy_clouds("max_sliced_wasserstein", *plain)
     dim, room = host[0].dim, check_memory(memory)
     n_starts, n_directions = check_count("n_starts", n_starts), check_count("n_directions", n_directions)
     if check_count("k", k) > dim:
@@ -240,6 +240,4 @@ def _along(clouds: tuple[Cloud, Cloud], theta: HostArray, p: float) -> Estimate:
     """W_p^p of the clouds, as they were given, along `theta (dim,)`."""
     x, y = clouds
     row = namespace(x.points).asarray(theta[None], dtype=x.dtype, device=device(x.points))
-    return sliced_wasserstein(
-        x.points, y.points, p, x_weights=x.weights, y_weights=y.weights, directions=row, control=None
-    )
+    return sliced_wasserstein(x, y, p, directions=row, control=None)

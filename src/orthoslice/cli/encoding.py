@@ -105,7 +105,7 @@ def encoded_pieces(
     places = places_of(source, [*columns, *more])
     for piece in source.pieces(places):
         beside = {c: piece[:, len(columns) + k] for k, c in enumerate(more)}
-        yield _filled(piece[:, : len(columns)], encoding, how), beside
+        yield _filled(piece[:, : len(columns)], encoding), beside
 
 
 def places_of(source: Source, columns: list[str]) -> list[int]:
@@ -129,7 +129,7 @@ def _encoded(cells: list[Any], n_rows: int, encoding: Encoding, how: How) -> Hos
     return found
 
 
-def _filled(piece: HostArray, encoding: Encoding, how: How) -> HostArray:
+def _filled(piece: HostArray, encoding: Encoding) -> HostArray:
     if not encoding.fills:
         return piece
     found = np.zeros((len(piece), encoding.n_features))

@@ -143,7 +143,7 @@ def _gather(
             if n_missing and choice.missing != "drop":
                 continue  # to count the others
             kept = np.ones(len(piece), dtype=bool) if bad is None else ~bad
-            for label, rows in _grouped(source, beside, kept, choice):
+            for label, rows in _grouped(beside, kept, choice):
                 if label not in groups:
                     name = source.name if choice.by is None else f"{choice.by} = {label}"
                     groups[label] = Rows(name, dtype, budget)
@@ -196,7 +196,7 @@ def _weights_of(source: Source, beside: dict[str, Any], choice: Choice) -> HostA
     return found
 
 
-def _grouped(source: Source, beside: dict[str, Any], kept: Any, choice: Choice) -> Iterator[tuple[str, Any]]:
+def _grouped(beside: dict[str, Any], kept: Any, choice: Choice) -> Iterator[tuple[str, Any]]:
     """The rows that are kept, as masks: all together, or by the values of a column."""
     if choice.by is None:
         yield "", kept

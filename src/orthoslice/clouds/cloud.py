@@ -227,7 +227,11 @@ def host_clouds(
         )
     tables = {name: on_host(name, a) for name, a in arrays.items()}
     clouds = _check_single(f"for `{what}`", make_clouds(*(tables.get(name) for name in given)))
-    return _in_float64(clouds[0]), _in_float64(clouds[1])
+    wide = _in_float64(clouds[0]), _in_float64(clouds[1])
+    if all(c.points.dtype.itemsize <= 8 for c in clouds):
+        return wide
+    # Again: longer numbers may not fit.
+    return make_clouds(*(c.points for c in wide), *(c.weights for c in wide))
 
 
 def numpy_clouds(
@@ -261,7 +265,7 @@ def _normalised(weights: Any) -> HostArray | None:
     if weights is None:
         return None
     values = weights.astype(np.float64)
-    return None if values.min() == values.max() else values / math.fsum(values)
+    return None if values.min() == values.max() else values / math.fsum(values.tolist())
 
 
 def shared_batch(x: Cloud, y: Cloud) -> tuple[int, ...]:

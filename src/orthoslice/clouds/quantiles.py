@@ -207,10 +207,17 @@ def _cube_refusal(unit: Array) -> str | None:
 def _cube_table_numba(unit: HostArray) -> Table:
     from orthoslice.backend.kernels.numba.law_tables import cube_rows
 
-    period = _period(unit.shape[1])
-    waves = _waves(period)
+    period, waves, place = cube_series(unit.shape[1])
     mass, below = cube_rows(unit, period, waves)
-    return Table(mass, np.broadcast_to(np.concatenate([waves[0], -waves[0, -2::-1]]), mass.shape), below)
+    return Table(mass, np.broadcast_to(place, mass.shape), below)
+
+
+@functools.cache
+def cube_series(dim: int) -> tuple[float, HostArray, HostArray]:
+    """How long the circle of the series is, what its terms add at knots up to the centre, and all knots."""
+    period = _period(dim)
+    waves = _waves(period)
+    return period, waves, np.concatenate([waves[0], -waves[0, -2::-1]])
 
 
 def _period(dim: int) -> float:

@@ -84,7 +84,7 @@ def _circle_slopes_numba(
 
     lead, rows = flat_rows(ax, ay)
     own_x, own_y = flat_rows(masses.x[None, ...], masses.y[None, ...])[1]
-    scores, slopes = slope_circles(rows[0], rows[1], own_x, own_y, masses.total, p, factor, any(wanted))
+    scores, slopes = slope_circles(rows[0], rows[1], own_x, own_y, p, factor, any(wanted))
     return scores.reshape(lead), tuple(s.reshape(*lead, -1) for s in slopes)
 
 

@@ -25,9 +25,17 @@ from orthoslice.backend.arrays import (
 )
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.clouds.cloud import Cloud
-from orthoslice.clouds.laws import Base, LawCloud, Round, profile
+from orthoslice.clouds.laws import Base, Cube, LawCloud, Round, profile
 from orthoslice.clouds.mapped import stored_points
-from orthoslice.clouds.quantiles import TERMS, Table, cell_of, mean_excess, partial_moment, quantile
+from orthoslice.clouds.quantiles import (
+    TERMS,
+    Table,
+    cell_of,
+    cube_series,
+    mean_excess,
+    partial_moment,
+    quantile,
+)
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Scored
 from orthoslice.costs.lines import powered, powered_slope
@@ -90,7 +98,7 @@ class Line(NamedTuple):
 
     def beside(self, like: Array) -> Table:
         """What the law is on its lines, in the type of `like`."""
-        return self.law.tables(self._unit_axes, like)
+        return self.law.tables(self.unit_axes, like)
 
     def tables_for(self, n: int, p: float) -> KernelTables:
         """What kernels read of the law, for NumPy arrays and n points of equal mass."""
@@ -104,7 +112,8 @@ class Line(NamedTuple):
         """The same with tables for kernels, for many clouds of n points on the same lines."""
         return self._replace(prepared=self.tables_for(n, p))
 
-    def _unit_axes(self) -> Array:
+    def unit_axes(self) -> Array:
+        """The directions of the law's own lines, `(slices, dim)`."""
         xp, axes = namespace(self.stretch), self.axes()
         length = xp.linalg.vector_norm(axes, axis=-1, keepdims=True)
         unit = axes / xp.where(length > 0, length, xp.ones_like(length))
@@ -177,12 +186,38 @@ def _law_slopes_numba(
     from orthoslice.backend.kernels.numba.laws import price_rows
 
     n = px.shape[-1]
-    stretch = (
-        np.broadcast_to(cast(HostArray, line.stretch[..., 0]), px.shape[:-1]).reshape(-1).astype(np.float64)
-    )
-    rows = px.reshape(-1, n)
-    scores, slopes = price_rows(rows, stretch, p, factor, line.tables_for(n, p), wanted[0])
+    rows, tables = px.reshape(-1, n), line.tables_for(n, p)
+    scores, slopes = price_rows(rows, _stretches(line, px), p, factor, tables, wanted[0])
     return scores.reshape(px.shape[:-1]), None if slopes is None else slopes.reshape(px.shape), ()
+
+
+def _stretches(line: Line, px: HostArray) -> HostArray:
+    """Of every row of `px`."""
+    each = np.broadcast_to(cast(HostArray, line.stretch[..., 0]), px.shape[:-1])
+    return each.reshape(-1).astype(np.float64)
+
+
+def _cube_refusal(px: Array, line: Line, x: ReadyCloud, p: float, *_: Any) -> str | None:
+    if not (isinstance(line.law, Cube) and line.prepared is None and p in (1, 2)):
+        return "it takes cubes, for p = 1 and 2, that were not prepared for"
+    return _uniform_refusal(px, line, x)
+
+
+@law_slopes.implementation(
+    "numba cubes",
+    _cube_refusal,
+    before="numba",
+    row_bytes=_kernel_bytes,
+    plain_work=lambda px, line, *_: PlainWork.of(px[:, :1], times=TERMS * line.law.dim),
+)
+def _law_slopes_of_cubes(
+    px: HostArray, line: Line, x: ReadyCloud, p: float, factor: float, wanted: Wanted
+) -> tuple[HostArray, HostArray | None, tuple[HostArray, ...]]:
+    from orthoslice.backend.kernels.numba.laws import price_rows_of_cubes
+
+    law, unit = line.law, np.asarray(line.unit_axes(), dtype=np.float64)
+    series, rest = cube_series(law.dim), (law.variance, wanted[0])
+    return *price_rows_of_cubes(px, _stretches(line, px), p, factor, unit, series, *rest), ()
 
 
 class KernelTables(NamedTuple):
@@ -200,7 +235,7 @@ class KernelTables(NamedTuple):
     below: HostArray
     """The integrals of the quantile function up to there, `(rows, n + 1)`; for p = 1."""
     knots: HostArray
-    """Places, masses and mean excesses at knots, `(rows, knots, 3)`, read together; for p = 1."""
+    """Places, masses and mean excesses at knots, `(rows, knots, 3)`; for p = 1."""
     first: HostArray
     """The last knot at or before every end of a share, `(rows, n + 1)`; for p = 1."""
     nodes: HostArray

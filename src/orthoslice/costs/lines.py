@@ -159,6 +159,8 @@ def price_sorted(px: Array, py: Array, p: float) -> Array:
     return xp.sum(at_rank(mass, costs.ndim) * costs, axis=-1)
 
 
+_OWN_SCORES = sorted_scores.names
+
 sliced_scores: Operation[Array] = Operation("sliced_scores")
 """sliced_scores(x points, y points, directions, rows, p) -> (slices, ...): project, sort and price at once."""
 
@@ -178,6 +180,8 @@ def _columns_refusal(x: Array, y: Array, directions: Directions, *_: object) -> 
         return "it takes clouds of one floating type"
     if max(x.shape[0], y.shape[0]) > LONGEST_COLUMN:
         return f"it takes clouds of at most {LONGEST_COLUMN} points"
+    if sorted_scores.names != _OWN_SCORES:
+        return "it leaves projections to implementations from outside"
     return _dense_refusal(x, y, directions)
 
 

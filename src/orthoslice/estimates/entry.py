@@ -1,4 +1,4 @@
-"""From what the user gave to an estimate: checks, a request, and an answer that can be vouched for."""
+"""From what the user gave to an estimate: checks, a request, and an answer that is accurate."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def estimate_distance(
     p: object,
     given: Options,
     *,
-    vouched: bool = True,
+    accurate: bool = True,
 ) -> Estimate:
-    """Check what was given and estimate; if `vouched`, right to the accuracy of the type or an error."""
+    """Check what was given and estimate; if `accurate`, right to the accuracy of the type or an error."""
     checked, kind = clouds, type(clouds[0])
     if kind is type(clouds[1]) is Cloud:
         x, y = cast(tuple[Cloud, Cloud], clouds[:2])
@@ -64,7 +64,7 @@ def estimate_distance(
         request, x, y = check_request(name, score, checked, p, given)
     answer = _estimate_scaled(request, x, y, given.rng)
     # On the unit sphere no scale is far from another, and powers that may underflow are refused.
-    return _vouched(request, answer, x, y, given.rng) if vouched and not score.on_sphere else answer
+    return _accurate(request, answer, x, y, given.rng) if accurate and not score.on_sphere else answer
 
 
 def check_request(
@@ -135,7 +135,7 @@ def _estimate_scaled(request: Request, x: Cloud, y: Cloud, rng: RNG) -> Estimate
 _DWARF_BITS = 12
 
 
-def _vouched(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
+def _accurate(request: Request, answer: Estimate, x: Cloud, y: Cloud, rng: RNG) -> Estimate:
     """The answer, computed anew in a wider type where far points dwarf it, or an error where it underflows.
 
     Checked only where the clouds were scaled or p is high; elsewhere the type holds both scales.

@@ -49,7 +49,7 @@ _COARSEST, _FINER = 64, 4
 _COARSE_RTOL = 0.002
 # The first `eps` as a share of the gap that the first prices leave, and at least as a share of the cost. With
 # heavy tails a larger one is more than most points pay at all: a bid then makes a whole list too dear.
-_FIRST_EPS, _LEAST_FIRST_EPS = 0.25, 1e-4
+_FIRST_EPS, _LEAST_FIRST_EPS = 0.25, 3e-4
 # Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths, or the
 # network simplex method where all costs are in memory.
 _BIDDING = 6

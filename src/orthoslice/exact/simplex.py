@@ -62,18 +62,15 @@ def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settle
     >>> placed.iy.tolist(), is_done
     ([1, 0], True)
     """
-    from orthoslice.backend.kernels.numba.simplex import FLOW, PARENT, first_tree, improve, row_minima
+    from orthoslice.backend.kernels.numba.simplex import carried, first_prices, first_tree, improve, row_minima
 
     n, m = cost.shape
-    # Columns cost what they save the row nearest to them. Rows that are far from all of them choose first.
-    price, regret = -cost.min(axis=0), np.empty(n)
+    # Rows that are far from all columns choose first.
+    price, regret = first_prices(cost), np.empty(n)
     row_minima(cost, price, regret)
     tree = first_tree(cost, a, b, price, np.argsort(-regret))
     state, pivots = np.array([0, 0, _stride(n)]), 1 + _PATIENCE // (n + m)
     while not (is_done := improve(cost, tree, state, pivots)):
         if limits.passed:
             break
-    parent, flow, node = tree.nodes[:-1, PARENT], tree.nodes[:-1, FLOW], np.arange(n + m - 1)
-    ix, iy = np.where(node < n, node, parent), np.where(node < n, parent, node) - n
-    held = np.flatnonzero(flow)
-    return Settled(Placed(ix[held], iy[held], flow[held]), tree.potential[n:], is_done)
+    return Settled(Placed(*carried(tree, n)), tree.potential[n:], is_done)

@@ -66,6 +66,8 @@ _SAME = 2.0**-40
 _LEVELS = 20
 # Costs given to solvers are cut off at about _ROOM times the answer: larger ones would round it away.
 _ROOM = 1e4
+# Mean costs up to 1 that are above this lost no digits to underflow, nor did the squares that they are made of.
+_TINY_MEAN = 1e-100
 # With units below 2**-_WIDE times the largest coordinate, lengths are not squared: squares could underflow.
 _WIDE = 400
 
@@ -297,17 +299,20 @@ def check_effort(rtol: float, time_limit: float | None, memory: int | str | None
 def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -> Transport:
     """As :func:`wasserstein`, of clouds that were checked."""
     scaled_x, scaled_y, exponent = scaled_for_lengths(cloud_x, cloud_y)
-    # In canonical order: weights are rounded alike whatever the order of the rows, and equal points are
-    # neighbours.
-    is_ordered = 1 in (cloud_x.dim, cloud_x.n, cloud_y.n) or cloud_x.n * cloud_y.n > _MOST_PAIRS
-    (at_x, x), (at_y, y) = (_support(c, is_ordered) for c in (scaled_x, scaled_y))
+    (at_x, x), (at_y, y) = _support(scaled_x), _support(scaled_y)
+    masses, is_large = _shared_counts(x, y), x.n * y.n > _MOST_PAIRS
+    if masses is None or is_large or 1 in (x.dim, x.n, y.n):
+        # In canonical order: weights are rounded alike whatever the order of the rows, and equal points are
+        # neighbours.
+        (at_x, x), (at_y, y) = _in_order(at_x, x), _in_order(at_y, y)
+        masses = _shared_counts(x, y) or _agreeing_masses(x, y)
     # Points in their own units are for `settle_few`: many of them are not kept twice.
-    problem, unit = _in_units(x, y, p, in_place=is_ordered and x.n * y.n > _MOST_PAIRS)
+    problem, unit = _in_units(x, y, p, masses, is_large)
     found = _solve(x, y, problem, unit, effort)
     pairs = _Pairs(at_x[found.pairs.ix], at_y[found.pairs.iy], found.pairs.mass)
     length = pair_lengths(scaled_x.points, scaled_y.points, pairs.ix, pairs.iy)
     top = math.frexp(length.max())[1]
-    unit_value = math.fsum(pairs.mass * np.ldexp(length, -top) ** p)
+    unit_value = math.fsum((pairs.mass * np.ldexp(length, -top) ** p).tolist())
     certificate = Certificate(problem, (cloud_x, cloud_y), at_y, exponent + unit, found.find)
     return Transport(
         p=p,
@@ -321,12 +326,14 @@ def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -
     )
 
 
-def _in_units(x: Cloud, y: Cloud, p: float, in_place: bool) -> tuple[Problem, int]:
+def _in_units(
+    x: Cloud, y: Cloud, p: float, masses: tuple[IntArray, IntArray], in_place: bool
+) -> tuple[Problem, int]:
     """Points over a power of two, no two of which are then farther apart than 1, and that power."""
     low = np.minimum(x.points.min(axis=0), y.points.min(axis=0))
     high = np.maximum(x.points.max(axis=0), y.points.max(axis=0))
     unit = math.frexp(float((high - low).max()) * math.sqrt(x.dim))[1]
-    a, b = _agreeing_masses(x, y)
+    a, b = masses
     off = _moved_mass(x, a), _moved_mass(y, b)
     at_x, at_y = (np.ldexp(c.points, -unit, out=c.points if in_place else None) for c in (x, y))
     return Problem(at_x, at_y, a, b, p, off), unit
@@ -352,19 +359,20 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
     return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
 
 
-def _support(cloud: Cloud, is_ordered: bool) -> tuple[NDArray[np.intp], Cloud]:
-    """The points that weigh something, in canonical order if that or weights ask for it."""
-    if cloud.weights is None and not is_ordered:
+def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
+    """The points that weigh something."""
+    if cloud.weights is None:
         return np.arange(cloud.n), cloud
+    at = np.flatnonzero(cloud.weights)
+    if len(at) == cloud.n:
+        return at, cloud
+    weights: HostArray = cast(HostArray, cloud.weights)[at]
+    return at, Cloud(cloud.points[at], None if weights.min() == weights.max() else weights)
+
+
+def _in_order(at: NDArray[np.intp], cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
     ready = in_canonical_order(cloud)
-    assert ready.order is not None
-    if ready.weights is None:
-        return cast(HostArray, ready.order), ready
-    at = np.flatnonzero(ready.weights)
-    weights: HostArray = cast(HostArray, ready.weights)[at]
-    return cast(HostArray, ready.order)[at], Cloud(
-        ready.points[at], None if weights.min() == weights.max() else weights
-    )
+    return at[cast(HostArray, ready.order)], ready
 
 
 def _match_in_order(a: IntArray, b: IntArray) -> _Pairs:
@@ -381,32 +389,40 @@ def _match_in_order(a: IntArray, b: IntArray) -> _Pairs:
     return _Pairs(np.searchsorted(ends_x, ends), np.searchsorted(ends_y, ends), mass)
 
 
-def _costs(x: Cloud, y: Cloud, p: float, unit: float | None) -> tuple[FloatArray, float]:
+def _costs(
+    x: Cloud, y: Cloud, p: float, unit: float | None, squares: Callable[[FloatArray, FloatArray], FloatArray]
+) -> tuple[FloatArray, float]:
     """(|x - y| / unit)^p for all pairs, and the unit: the largest length where it is None."""
     exponent = math.frexp(max(float(np.abs(c.points).max()) for c in (x, y)))[1]
     if unit is None or unit > math.ldexp(1.0, max(exponent - _WIDE, -1074)):
-        cost = _lengths(np.ldexp(x.points, -exponent), np.ldexp(y.points, -exponent))
-        np.ldexp(cost, exponent, out=cost)
+        cost = squares(np.ldexp(x.points, -exponent), np.ldexp(y.points, -exponent))
+        unit = math.ldexp(math.sqrt(cost.max()), exponent) if unit is None else unit
+        scale, power = math.ldexp(unit, -exponent) ** 2, p / 2
     else:
-        cost = np.zeros((x.n, y.n))
+        cost, scale, power = np.zeros((x.n, y.n)), unit, p
         for k in range(x.dim):
             np.hypot(cost, np.subtract.outer(x.points[:, k], y.points[:, k]), out=cost)
-    unit = float(cost.max()) if unit is None else unit
     with np.errstate(over="ignore"):
-        if unit > 0:
-            np.divide(cost, unit, out=cost)
-        return np.power(cost, p, out=cost), unit
+        if scale > 0:
+            np.divide(cost, scale, out=cost)
+        return cost if power == 1 else np.power(cost, power, out=cost), unit
 
 
-def _lengths(x: FloatArray, y: FloatArray) -> FloatArray:
-    """|x - y| for all pairs of points `(n, dim)` and `(m, dim)`."""
-    if x.shape[0] * y.size > _FEW_DIFFERENCES:
-        from scipy.spatial.distance import cdist
+def _squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    """|x - y|^2 for all pairs."""
+    from orthoslice.backend.kernels.numba.auction import fill_costs
 
-        lengths: FloatArray = cdist(x, y)
-        return lengths
-    squares = squared_lengths(x, y)
-    return np.sqrt(squares, out=squares)
+    squares = np.empty((len(x), len(y)))
+    fill_costs(x, np.ascontiguousarray(y.T), 2.0, 0, len(x), squares)
+    return squares
+
+
+def _plain_squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    if len(x) * y.size <= _FEW_DIFFERENCES:
+        return squared_lengths(x, y)
+    from scipy.spatial.distance import cdist
+
+    return cast(FloatArray, cdist(x, y, "sqeuclidean"))
 
 
 def _root_cost(x: Cloud, y: Cloud, pairs: _Pairs, p: float) -> float:
@@ -435,10 +451,13 @@ def _settle(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits)
     found: list[tuple[float, _Pairs, FloatArray]] = []
     unit: float | None = None
     while True:
-        cost, unit = _costs(x, y, p, unit)
+        cost, unit = _costs(x, y, p, unit, _squares)
         (ix, iy, mass), price, is_done = settle(np.minimum(cost, 1.0, out=cost), problem.a, problem.b, limits)
         pairs = _Pairs(ix, iy, mass / total)
-        found.append((_root_cost(x, y, pairs, p), pairs, -price * math.ldexp(unit, -exponent) ** p))
+        # Nothing is cut off in the first round: its costs are true, unless what counts is near underflow.
+        mean = 0.0 if found else float(pairs.mass @ cost[ix, iy])
+        length = unit * mean ** (1 / p) if mean > _TINY_MEAN else _root_cost(x, y, pairs, p)
+        found.append((length, pairs, -price * math.ldexp(unit, -exponent) ** p))
         least, best, _ = min(found, key=lambda answer: answer[0])
         rounding = _POTENTIAL_ROUNDING * np.ptp(price)
         # Pairs that cost far more than the answer are hardly ever used, and the true costs decide whether the
@@ -459,7 +478,7 @@ def _assign(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits)
 
     best, least, unit = None, math.inf, None
     while True:
-        cost, unit = _costs(x, y, problem.p, unit)
+        cost, unit = _costs(x, y, problem.p, unit, _plain_squares)
         ix, iy = linear_sum_assignment(np.minimum(cost, 1.0, out=cost))
         pairs = _Pairs(ix, iy, np.full(len(ix), 1 / len(ix)))
         length = _root_cost(x, y, pairs, problem.p)
@@ -477,11 +496,12 @@ def _prove(
     x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits, iy: IntArray, unit: float
 ) -> FloatArray:
     """The potential that proves an assignment, for costs in this unit."""
-    cost, _ = _costs(x, y, problem.p, unit)
+    cost, _ = _costs(x, y, problem.p, unit, _plain_squares)
     price = _assignment_price(np.minimum(cost, 1.0, out=cost), iy)
     if price is None:
         return _settle(x, y, problem, exponent, limits).find()
-    return -price * math.ldexp(unit, -exponent) ** problem.p
+    potential: FloatArray = -price * math.ldexp(unit, -exponent) ** problem.p
+    return potential
 
 
 def _assignment_price(cost: FloatArray, iy: IntArray) -> FloatArray | None:
@@ -509,16 +529,22 @@ def _best_potential(problem: Problem, found: list[FloatArray]) -> FloatArray:
     return max(found, key=lambda g: dual_value(problem, transform(problem, -g), -g))
 
 
+def _shared_counts(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray] | None:
+    """Masses of both clouds as integers with the same sum, if weights are counts to rounding."""
+    counts_x, counts_y = _counts(x), _counts(y)
+    if counts_x is None or counts_y is None:
+        return None
+    total_x, total_y = int(counts_x.sum()), int(counts_y.sum())
+    total = math.lcm(total_x, total_y)
+    return counts_x * (total // total_x), counts_y * (total // total_y)
+
+
 def _agreeing_masses(x: Cloud, y: Cloud) -> tuple[IntArray, IntArray]:
     """Masses of both clouds as integers with the same sum; the same ones where the laws are the same.
 
     Sums of weights are rounded. Where both clouds have the same mass at every place but for rounding, the
     distance is 0, and the mass that rounding left over must not travel.
     """
-    counts_x, counts_y = _counts(x), _counts(y)
-    if counts_x is not None and counts_y is not None:
-        total = math.lcm(int(counts_x.sum()), int(counts_y.sum()))
-        return counts_x * (total // counts_x.sum()), counts_y * (total // counts_y.sum())
     a, b = cast(IntArray, integer_masses(x)), cast(IntArray, integer_masses(y))
     _, site = np.unique(np.concatenate([x.points, y.points]), axis=0, return_inverse=True)
     excess = np.zeros(site.max() + 1, dtype=np.int64)

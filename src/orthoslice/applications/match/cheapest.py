@@ -50,10 +50,10 @@ def cheapest_coupling(
     >>> bool(osl.match(x, y, rng=0).cost() < plan.cost() < osl.projected_wasserstein(x, y, rng=0).value)
     True
     """
-    cloud, _ = single_clouds(x, y, x_weights, y_weights)
+    cloud, other = single_clouds(x, y, x_weights, y_weights)
     options: dict[str, Any] = {"directions": directions, "n_directions": n_directions, "rng": rng}
     options |= {"memory": memory, "workers": workers, "control": None}
-    found = projected_wasserstein(x, y, p, x_weights=x_weights, y_weights=y_weights, **options)
+    found = projected_wasserstein(cloud, other, p, **options)
     # Scores in the units that the clouds were scaled to: their p-th powers neither underflow nor overflow.
     best, sampler = int(np.argmin(to_numpy(found._raw))), found.directions
     if isinstance(sampler, Given):
@@ -61,4 +61,4 @@ def cheapest_coupling(
     else:
         wide = sampler.row(best, found.n_directions, cloud.dim, found.seed)
         row = namespace(cloud.points).asarray(wide, dtype=cloud.dtype, device=device(cloud.points))
-    return induced_coupling(x, y, row, x_weights=x_weights, y_weights=y_weights)
+    return induced_coupling(cloud, other, row)

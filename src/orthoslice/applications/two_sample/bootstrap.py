@@ -245,10 +245,8 @@ def bootstrap(
             f"`x` and `y` must have {FEWEST_POINTS} points or more each, so that halves of them tell "
             f"something; got {sizes[0]} and {sizes[1]}."
         )
-    points, chosen = (cloud_x.points, cloud_y.points), check_host_directions(directions, cloud_x)
-    estimate = sliced_wasserstein(
-        *points, p, directions=chosen, n_directions=n_directions, rng=rng, memory=room, workers=workers
-    )
+    drawn = {"directions": check_host_directions(directions, cloud_x), "n_directions": n_directions, "rng": rng}
+    estimate = sliced_wasserstein(cloud_x, cloud_y, p, memory=room, workers=workers, **drawn)
     pooled, scale, room = pool_clouds((cloud_x, cloud_y), cloud_x.dtype, p, room)
     sampler, layout = plan_layout(
         estimate.directions, estimate.n_directions, pooled.dim, Sliced(), p, adaptive=False

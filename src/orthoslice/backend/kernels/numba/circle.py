@@ -225,14 +225,14 @@ def _slope_rows(
 
 
 def slope_circles(
-    ax: Floats, ay: Floats, mass_x: Indices, mass_y: Indices, total: int, p: float, factor: float, wanted: bool
+    ax: Floats, ay: Floats, mass_x: Indices, mass_y: Indices, p: float, factor: float, wanted: bool
 ) -> tuple[Floats, tuple[Floats, ...]]:
     """As :data:`orthoslice.costs.circle.circle_slopes`, of rows `(slices, n)`, `(slices, m)` and their masses.
 
     Examples
     --------
     >>> rows, masses = (np.array([[0.9, 0.1]]), np.array([[0.0, 0.2]])), np.ones((1, 2), dtype=np.int64)
-    >>> scores, _ = slope_circles(*rows, masses, masses, 2, 1.0, 1.0, False)
+    >>> scores, _ = slope_circles(*rows, masses, masses, 1.0, 1.0, False)
     >>> scores.round(12).tolist()
     [0.1]
     """

@@ -5,10 +5,15 @@ They stand beside the plain references in `orthoslice.clouds.quantiles`.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from orthoslice.backend.array_types import Floats, Indices
 from orthoslice.backend.kernels.numba._compile import compiled, summing
+
+Room: TypeAlias = tuple[Floats, Floats, Floats, Floats]
+"""Of :func:`room_for`."""
 
 # Terms of a series are left out where the coefficients are below this from there on.
 _NEGLIGIBLE = 1e-8
@@ -48,12 +53,12 @@ def _coefficients(unit: Floats, step: float, work: Floats, found: Floats) -> int
 
 
 @compiled
-def _add_waves(coefficients: Floats, sines: Floats, cosines: Floats, mass: Floats, excess: Floats) -> None:
-    for k in range(coefficients.size):
-        term = coefficients[k]
-        for i in range(mass.size):
-            mass[i] += term * sines[k, i]
-            excess[i] += term * cosines[k, i]
+def _add_waves(coefficients: Floats, waves: Floats, sums: Floats) -> None:
+    # Four at a time, so that sums are read and written less often; their number is a multiple of 8.
+    for k in range(0, coefficients.size, 4):
+        a, b, c, d = coefficients[k], coefficients[k + 1], coefficients[k + 2], coefficients[k + 3]
+        for i in range(sums.size):
+            sums[i] += a * waves[k, i] + b * waves[k + 1, i] + c * waves[k + 2, i] + d * waves[k + 3, i]
 
 
 @compiled
@@ -62,44 +67,57 @@ def _square(unit: Floats, place: Floats, mass: Floats, excess: Floats) -> None:
     # Lines that the law shrinks to a point on have no direction, and any will do.
     long = np.abs(unit).max() or 1.0
     short = np.abs(unit).min() if unit.size == 2 else 0.0
+    over, corners = 1.0 / (2.0 * long), 1.0 / (8.0 * long * short) if short > 0.0 else 0.0
     for i in range(place.size):
         along = place[i] + long
         if along >= short:
-            mass[i] = along / (2.0 * long)
-            excess[i] = (3.0 * along * along + short * short) / (12.0 * long)
+            mass[i] = along * over
+            excess[i] = (along * along + short * short / 3.0) * (over / 2.0)
         elif along > -short:
             corner = along + short
-            mass[i] = corner * corner / (8.0 * long * short)
-            excess[i] = corner * corner * corner / (24.0 * long * short)
+            mass[i] = corner * corner * corners
+            excess[i] = corner * corner * corner * (corners / 3.0)
         else:
             mass[i] = excess[i] = 0.0
 
 
 @compiled
-def _cube_rows(unit: Floats, period: float, waves: Floats, mass: Floats, below: Floats) -> None:
+def cube_row(unit: Floats, period: float, waves: Floats, room: Room, mass: Floats, below: Floats) -> None:
+    """One row of :func:`cube_rows`; `room` is :func:`room_for`."""
+    work, coefficients, own, excess = room
     n_terms, half = (waves.shape[0] - 1) // 2, waves.shape[1] - 1
     place, sines, cosines = waves[0], waves[1 : n_terms + 1], waves[n_terms + 1 :]
-    work, coefficients = np.empty((6, unit.shape[1])), np.empty(n_terms)
-    own, excess = np.empty(half + 1), np.empty(half + 1)
-    for s in range(unit.shape[0]):
-        if unit.shape[1] <= 2:
-            _square(unit[s], place, own, excess)
-        else:
-            count = _coefficients(unit[s], np.pi / period, work, coefficients)
-            for i in range(half + 1):
-                own[i] = 0.5 + place[i] / (2.0 * period)
-                excess[i] = (place[i] + period) ** 2 / (4.0 * period)
-            _add_waves(coefficients[:count], sines, cosines, own, excess)
-        mass[s, 0] = 0.0
-        for i in range(half):
-            # Rounding must not make masses fall.
-            mass[s, i + 1] = mass[s, i] + max(own[i + 1] - own[i], 0.0)
-        unit_mass = 0.5 / mass[s, half]
+    if unit.size <= 2:
+        _square(unit, place, own, excess)
+    else:
+        count = _coefficients(unit, np.pi / period, work, coefficients)
         for i in range(half + 1):
-            mass[s, i] *= unit_mass
-            below[s, i] = min(place[i] * mass[s, i] - excess[i], 0.0)
-            # The other half is its mirror image.
-            mass[s, 2 * half - i], below[s, 2 * half - i] = 1.0 - mass[s, i], below[s, i]
+            own[i] = 0.5 + place[i] / (2.0 * period)
+            excess[i] = (place[i] + period) ** 2 / (4.0 * period)
+        _add_waves(coefficients[:count], sines, own)
+        _add_waves(coefficients[:count], cosines, excess)
+    mass[0] = 0.0
+    for i in range(half):
+        # Rounding must not make masses fall.
+        mass[i + 1] = mass[i] + max(own[i + 1] - own[i], 0.0)
+    unit_mass = 0.5 / mass[half]
+    for i in range(half + 1):
+        mass[i] *= unit_mass
+        below[i] = min(place[i] * mass[i] - excess[i], 0.0)
+        # The other half is its mirror image.
+        mass[2 * half - i], below[2 * half - i] = 1.0 - mass[i], below[i]
+
+
+@compiled
+def _cube_rows(unit: Floats, period: float, waves: Floats, room: Room, mass: Floats, below: Floats) -> None:
+    for s in range(unit.shape[0]):
+        cube_row(unit[s], period, waves, room, mass[s], below[s])
+
+
+def room_for(dim: int, waves: Floats) -> Room:
+    """What :func:`cube_row` works in."""
+    n_terms, n_knots = (waves.shape[0] - 1) // 2, waves.shape[1]
+    return np.empty((6, dim)), np.empty(n_terms), np.empty(n_knots), np.empty(n_knots)
 
 
 def cube_rows(unit: Floats, period: float, waves: Floats) -> tuple[Floats, Floats]:
@@ -109,8 +127,50 @@ def cube_rows(unit: Floats, period: float, waves: Floats) -> tuple[Floats, Float
     """
     shape = unit.shape[0], 2 * waves.shape[1] - 1
     mass, below = np.empty(shape), np.empty(shape)
-    _cube_rows(unit, period, waves, mass, below)
+    _cube_rows(unit, period, waves, room_for(unit.shape[1], waves), mass, below)
     return mass, below
+
+
+@compiled
+def share_row(
+    mass: Floats,
+    place: Floats,
+    below: Floats,
+    variance: float,
+    means: Floats,
+    quantiles: Floats,
+    moments: Floats,
+    first: Indices,
+) -> float:
+    """One row of :func:`share_rows`; returns the residue."""
+    n, last = means.size, mass.size - 2
+    cell, next_mass = -1, mass[0]
+    left, low, start, share_of, bend, square, cube = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    before, explained = 0.0, 0.0
+    for i in range(n + 1):
+        u = i / n
+        if cell < last and next_mass <= u:
+            while cell < last and mass[cell + 1] <= u:
+                cell += 1
+            left, low, start, next_mass = mass[cell], place[cell], below[cell], mass[cell + 1]
+            width = next_mass - left
+            share_of = 1.0 / width if width > 0.0 else 1.0
+            bend = (place[cell + 1] - low) * width
+            above = min(max(below[cell + 1] - start - low * width, 0.0), bend)
+            square, cube = 3.0 * above - bend, bend - 2.0 * above
+        away = u - left
+        share = away * share_of
+        moment = start + low * away + share * share * (square + share * cube) if 0 < i < n else 0.0
+        if i:
+            mean = n * (moment - before)
+            means[i - 1] = mean
+            explained += mean * mean
+        before = moment
+        if quantiles.size:
+            slope = low + share * (2.0 * square + 3.0 * share * cube) * share_of
+            quantiles[i] = min(max(slope, low), place[cell + 1])
+            moments[i], first[i] = moment, cell
+    return max(variance - explained / n, 0.0)
 
 
 @compiled
@@ -125,35 +185,12 @@ def _share_rows(
     moments: Floats,
     first: Indices,
 ) -> None:
-    n, last = means.shape[1], mass.shape[1] - 2
     for s in range(mass.shape[0]):
-        cell, next_mass = -1, mass[s, 0]
-        left, low, start, share_of, bend, square, cube = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        before, explained = 0.0, 0.0
-        for i in range(n + 1):
-            u = i / n
-            if cell < last and next_mass <= u:
-                while cell < last and mass[s, cell + 1] <= u:
-                    cell += 1
-                left, low, start, next_mass = mass[s, cell], place[s, cell], below[s, cell], mass[s, cell + 1]
-                width = next_mass - left
-                share_of = 1.0 / width if width > 0.0 else 1.0
-                bend = (place[s, cell + 1] - low) * width
-                above = min(max(below[s, cell + 1] - start - low * width, 0.0), bend)
-                square, cube = 3.0 * above - bend, bend - 2.0 * above
-            away = u - left
-            share = away * share_of
-            moment = start + low * away + share * share * (square + share * cube) if 0 < i < n else 0.0
-            if i:
-                mean = n * (moment - before)
-                means[s, i - 1] = mean
-                explained += mean * mean
-            before = moment
-            if quantiles.size:
-                slope = low + share * (2.0 * square + 3.0 * share * cube) * share_of
-                quantiles[s, i] = min(max(slope, low), place[s, cell + 1])
-                moments[s, i], first[s, i] = moment, cell
-        residue[s] = max(variance - explained / n, 0.0)
+        # Where ends are not asked for there is one empty row of them.
+        own = s if quantiles.size else 0
+        residue[s] = share_row(
+            mass[s], place[s], below[s], variance, means[s], quantiles[own], moments[own], first[own]
+        )
 
 
 def share_rows(

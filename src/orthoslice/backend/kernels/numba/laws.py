@@ -12,12 +12,16 @@ import numpy as np
 from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels import LONGEST_SIMD
 from orthoslice.backend.kernels.numba._compile import compiled, summing
+from orthoslice.backend.kernels.numba.law_tables import Room, cube_row, room_for, share_row
 from orthoslice.backend.kernels.numba.sliced import as_bits, line_cost, line_slope
 from orthoslice.backend.kernels.numba.sorting import counters
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds, sort_row
 
 Tables: TypeAlias = tuple[Floats, Floats, Floats, Floats, Floats, Indices, Floats, Floats]
 """The arrays of `orthoslice.costs.laws.KernelTables`."""
+
+Lines: TypeAlias = tuple[Floats, float, Floats, float, Floats, Room, Floats, Floats]
+"""Lines of a cube: unit vectors, the period and the waves, the variance, the knots, and room for a table."""
 
 # Most knots between which places are guessed and not halved.
 _EVEN = 40
@@ -140,9 +144,25 @@ def _price_sorted(row: Floats, s: int, stretch: float, p: float, tables: Tables,
 
 
 @compiled
-def _score_rows(rows: Floats, stretch: Floats, p: float, unit: float, tables: Tables, scores: Floats) -> None:
+def _tell(lines: Lines, s: int, tables: Tables) -> None:
+    """Have tables of one row be those of the line `s`."""
+    unit, period, waves, variance, place, room, mass, below = lines
+    means, residue, quantiles, moments, knots, first, _, _ = tables
+    cube_row(unit[s], period, waves, room, mass, below)
+    residue[0] = share_row(mass, place, below, variance, means[0], quantiles[0], moments[0], first[0])
+    for i in range(knots.shape[1]):
+        knots[0, i, 0], knots[0, i, 1] = place[i], mass[i]
+        knots[0, i, 2] = place[i] * mass[i] - below[i]
+
+
+@compiled
+def _score_rows(
+    rows: Floats, stretch: Floats, p: float, unit: float, tables: Tables, scores: Floats, lines: Lines | None
+) -> None:
     no_pulls = np.empty(0)
     for s in range(rows.shape[0]):
+        if lines is not None:
+            _tell(lines, s, tables)
         scores[s] = unit * _price_sorted(rows[s], s, stretch[s], p, tables, no_pulls)
 
 
@@ -156,11 +176,14 @@ def _score_bits(
     scores: Floats,
     floats: Floats,
     bounds: Indices | None,
+    lines: Lines | None,
 ) -> None:
     n = bits.shape[1]
     starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
     no_pulls = np.empty(0)
     for s in range(bits.shape[0]):
+        if lines is not None:
+            _tell(lines, s, tables)
         row = sort_row(bits[s], keys, spare, starts, bounds).view(floats.dtype)
         scores[s] = unit * _price_sorted(row, s, stretch[s], p, tables, no_pulls)
 
@@ -175,11 +198,14 @@ def _slope_bits(
     scores: Floats,
     slopes: Floats,
     bounds: Indices | None,
+    lines: Lines | None,
 ) -> None:
     n = bits.shape[1]
     starts, keys, spare = counters(bits), np.empty(n, dtype=bits.dtype), np.empty(n, dtype=bits.dtype)
     index, spare_index, pulls = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32), np.empty(n)
     for s in range(bits.shape[0]):
+        if lines is not None:
+            _tell(lines, s, tables)
         ordered, places = order_row(bits[s], keys, spare, index, spare_index, starts, bounds)
         scores[s] = unit * _price_sorted(ordered.view(slopes.dtype), s, stretch[s], p, tables, pulls)
         for k in range(n):
@@ -187,7 +213,13 @@ def _slope_bits(
 
 
 def price_rows(
-    rows: Floats, stretch: Floats, p: float, factor: float, tables: Tables, with_slopes: bool
+    rows: Floats,
+    stretch: Floats,
+    p: float,
+    factor: float,
+    tables: Tables,
+    with_slopes: bool,
+    lines: Lines | None = None,
 ) -> tuple[Floats, Floats | None]:
     """`factor` times the costs of `rows (slices, n)` against a law times `stretch (slices,)`, and their slopes.
 
@@ -199,11 +231,37 @@ def price_rows(
     bounds, tables = piece_bounds(n, bits.itemsize), cast(Tables, tuple(tables))
     if with_slopes:
         slopes = np.empty(rows.shape, dtype=rows.dtype)
-        _slope_bits(bits, stretch, p, unit, tables, scores, slopes, bounds)
+        _slope_bits(bits, stretch, p, unit, tables, scores, slopes, bounds, lines)
         return scores, slopes
     if n <= LONGEST_SIMD:
         rows.sort(axis=-1)
-        _score_rows(rows, stretch, p, unit, tables, scores)
+        _score_rows(rows, stretch, p, unit, tables, scores, lines)
     else:
-        _score_bits(bits, stretch, p, unit, tables, scores, np.empty(0, dtype=rows.dtype), bounds)
+        _score_bits(bits, stretch, p, unit, tables, scores, np.empty(0, dtype=rows.dtype), bounds, lines)
     return scores, None
+
+
+def price_rows_of_cubes(
+    rows: Floats,
+    stretch: Floats,
+    p: float,
+    factor: float,
+    unit: Floats,
+    series: tuple[float, Floats, Floats],
+    variance: float,
+    with_slopes: bool,
+) -> tuple[Floats, Floats | None]:
+    """As :func:`price_rows` for p = 1 and 2, against the laws of a cube on the lines `unit (slices, dim)`.
+
+    A table is priced with as soon as it is known and never stored: pages of new memory for all of them would
+    take longer than what is written there.
+    """
+    (period, waves, place), n, size = series, rows.shape[1], (p == 1) * 1
+    n_knots, ends = place.size, (1, (n + 1) * size)
+    tables = (
+        *(np.empty((1, n)), np.empty(1), np.empty(ends), np.empty(ends)),
+        *(np.empty((1, n_knots * size, 3)), np.empty(ends, dtype=np.int64), np.empty((1, 0, 0)), np.empty(0)),
+    )
+    room = room_for(unit.shape[1], waves)
+    lines = (unit, period, waves, variance, place, room, np.empty(n_knots), np.empty(n_knots))
+    return price_rows(rows, stretch, p, factor, tables, with_slopes, lines)

@@ -98,17 +98,46 @@ def _settle(nodes: IntArray, potential: FloatArray, cost: FloatArray, stack: Int
 @compiled
 def _shift(nodes: IntArray, potential: FloatArray, top: int, change: float, stack: IntArray) -> None:
     """Change the potentials of a node and all below it, and set their depths."""
+    # Leaves are not stacked: most nodes are leaves.
     size, stack[0] = 1, top
+    nodes[top, _DEPTH] = nodes[nodes[top, PARENT], _DEPTH] + 1
+    potential[top] += change
     while size > 0:
         size -= 1
         node = stack[size]
-        nodes[node, _DEPTH] = nodes[nodes[node, PARENT], _DEPTH] + 1
-        potential[node] += change
+        depth = nodes[node, _DEPTH] + 1
         child = nodes[node, _FIRST]
         while child != -1:
-            stack[size] = child
-            size += 1
+            nodes[child, _DEPTH] = depth
+            potential[child] += change
+            if nodes[child, _FIRST] != -1:
+                stack[size] = child
+                size += 1
             child = nodes[child, _AFTER]
+
+
+@compiled
+def first_prices(cost: FloatArray) -> FloatArray:
+    """Columns cost what they save the row nearest to them."""
+    price: FloatArray = -cost[0]
+    for i in range(1, cost.shape[0]):
+        row = cost[i]
+        for j in range(price.size):
+            price[j] = max(price[j], -row[j])
+    return price
+
+
+@compiled
+def carried(tree: Tree, n: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Rows, columns and flows of the pairs that carry mass."""
+    nodes = tree.nodes
+    pairs, size = np.empty((3, nodes.shape[0]), dtype=np.int64), 0
+    for node in range(nodes.shape[0] - 1):
+        if nodes[node, FLOW] > 0:
+            i, j = (node, nodes[node, PARENT]) if node < n else (nodes[node, PARENT], node)
+            pairs[0, size], pairs[1, size], pairs[2, size] = i, j - n, nodes[node, FLOW]
+            size += 1
+    return pairs[0, :size].copy(), pairs[1, :size].copy(), pairs[2, :size].copy()
 
 
 @compiled
@@ -236,7 +265,8 @@ def _extent(numbers: FloatArray) -> float:
     low = high = numbers[0]
     for number in numbers:
         low, high = min(low, number), max(high, number)
-    return high - low
+    extent: float = high - low
+    return extent
 
 
 @compiled
