@@ -85,7 +85,7 @@ def exchanger(network: Network, *, folded: bool = False) -> Any:
                 rows.append((builder.add if k < half else builder.sub)(first if k < half else last, away))
             tables = [0] if signature.args[1] == types.none else [0, 1]
             places = [
-                [_row(context, builder, signature.args[t], arguments[t], row) for row in rows] for t in tables
+                [_Row(context, builder, signature.args[t], arguments[t], row) for row in rows] for t in tables
             ]
             held = [[place.load() for place in table] for table in places]
             for i, j in network:
@@ -117,10 +117,10 @@ def projector(count: int) -> Any:
             dim = builder.extract_value(table.shape, 1)
             rows = [builder.add(arguments[1], _integer(context, k)) for k in range(count)]
             starts = [builder.mul(row, dim) for row in rows]
-            places = [_row(context, builder, signature.args[3], arguments[3], row) for row in rows]
+            places = [_Row(context, builder, signature.args[3], arguments[3], row) for row in rows]
             sums = [cgutils.alloca_once_value(builder, ir.Constant(places[0].kind, None)) for _ in rows]
             with cgutils.for_range(builder, dim) as loop:
-                direction = _row(context, builder, signature.args[2], arguments[2], loop.index).load()
+                direction = _Row(context, builder, signature.args[2], arguments[2], loop.index).load()
                 for start, total in zip(starts, sums, strict=True):
                     number = builder.load(builder.gep(table.data, [builder.add(start, loop.index)]))
                     product = builder.fmul(
@@ -160,7 +160,7 @@ def summer(power: int) -> Any:
             total = cgutils.alloca_once_value(builder, ir.Constant(kind, None))
             with cgutils.for_range(builder, count) as loop:
                 sides = [
-                    _row(context, builder, signature.args[t], arguments[t], builder.add(at, loop.index)).load()
+                    _Row(context, builder, signature.args[t], arguments[t], builder.add(at, loop.index)).load()
                     for t, at in ((0, i), (1, j))
                 ]
                 gap = builder.fsub(*sides)
@@ -181,7 +181,7 @@ def summer(power: int) -> Any:
     return add
 
 
-class _row:
+class _Row:
     """A row of a buffer, to be loaded and stored as a vector."""
 
     def __init__(self, context: Any, builder: Any, array: Any, value: Any, row: Any) -> None:

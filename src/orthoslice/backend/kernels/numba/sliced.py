@@ -107,21 +107,20 @@ def _add_costs(a: Floats, b: Floats, i: int, j: int, count: int, mass: float, p:
 def _price_columns(a: Floats, b: Floats, n: int, m: int, p: float, sums: Floats) -> None:
     """Costs of the sorted columns of `a` against those of `b`."""
     sums[:] = 0.0
-    if n == m:
-        _add_costs(a, b, 0, 0, n, 1.0 / np.float64(n), p, sums)
-        return
     # Each point of a weighs m and each of b weighs n, in units of 1 / (n m).
     unit = 1.0 / np.float64(n) / np.float64(m)
+    # As many rows at a time as are matched one by one.
+    count = n if n == m else 1
     i, j, left_i, left_j = 0, 0, m, n
     while i < n:
         mass = min(left_i, left_j)
-        _add_costs(a, b, i, j, 1, mass * unit, p, sums)
+        _add_costs(a, b, i, j, count, mass * unit, p, sums)
         left_i -= mass
         left_j -= mass
         if left_i == 0:
-            i, left_i = i + 1, m
+            i, left_i = i + count, m
         if left_j == 0:
-            j, left_j = j + 1, n
+            j, left_j = j + count, n
 
 
 @compiled
