@@ -227,11 +227,7 @@ def host_clouds(
         )
     tables = {name: on_host(name, a) for name, a in arrays.items()}
     clouds = _check_single(f"for `{what}`", make_clouds(*(tables.get(name) for name in given)))
-    wide = _in_float64(clouds[0]), _in_float64(clouds[1])
-    if all(c.points.dtype.itemsize <= 8 for c in clouds):
-        return wide
-    # Again: longer numbers may not fit.
-    return make_clouds(*(c.points for c in wide), *(c.weights for c in wide))
+    return _in_float64(clouds[0]), _in_float64(clouds[1])
 
 
 def numpy_clouds(
