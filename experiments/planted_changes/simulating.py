@@ -26,12 +26,14 @@ SIDES = {"ours": ((OURS,), detect), "others": (OTHERS, detect_otherwise)}
 class Config:
     """How many pairs of tables are drawn, and how they are tested."""
 
-    n_pairs: int = 30
+    n_pairs: int = 10
     """With each change."""
     n_unchanged: int = 190
     """Of each table, without a change."""
     n_unchanged_slow: int = 25
     """Of each table in `SLOW` instead: 1,000 of all seven together."""
+    n_unchanged_others: int = 10
+    """Of each table for the other methods."""
     n_permutations: int = 999
     """Which the command line takes too."""
     tables: tuple[str, ...] = tuple(TABLES)
@@ -45,7 +47,15 @@ class Config:
 SLOW = ("sensors", "many customers")
 """Tables whose test takes seconds."""
 
-SMOKE = Config(n_pairs=3, n_unchanged=12, n_permutations=59, tables=("wine",), chunk=6, is_kept=False)
+SMOKE = Config(
+    n_pairs=3,
+    n_unchanged=12,
+    n_unchanged_others=12,
+    n_permutations=59,
+    tables=("wine",),
+    chunk=6,
+    is_kept=False,
+)
 
 
 class Chunk(NamedTuple):
@@ -64,9 +74,11 @@ def cases(config: Config) -> list[Planted]:
     return [*(own for own in CHANGES if own.table in config.tables), *unchanged]
 
 
-def n_pairs(config: Config, case: Planted) -> int:
+def n_pairs(config: Config, case: Planted, side: str) -> int:
     if case.name != NOTHING:
         return config.n_pairs
+    if side == "others":
+        return config.n_unchanged_others
     return config.n_unchanged_slow if case.table in SLOW else config.n_unchanged
 
 
@@ -104,9 +116,9 @@ def count_found(config: Config, folder: Path) -> dict[Planted, Row]:
 def _done_chunks(config: Config, side: str, path: Path) -> list[tuple[Planted, Row]]:
     """The rows of all chunks of one side; those that are in the file are not simulated again."""
     chunks = {
-        Chunk(side, own.table, own.name, first, min(config.chunk, n_pairs(config, own) - first)): own
+        Chunk(side, own.table, own.name, first, min(config.chunk, n_pairs(config, own, side) - first)): own
         for own in cases(config)
-        for first in range(0, n_pairs(config, own), config.chunk)
+        for first in range(0, n_pairs(config, own, side), config.chunk)
     }
     kept = read_rows(path) if path.exists() else []
     done = {Chunk(*(row[name] for name in Chunk._fields)): row for row in kept}
