@@ -137,9 +137,11 @@ class Certificate:
     def upper(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> float:
         """An upper bound on W_p, from scratch: what a coupling of rows of the clouds costs, rounded up."""
         x, y = (np.ldexp(c.points, -self.exponent) for c in self.clouds)
-        cost = math.fsum(mass * pair_lengths(x, y, ix, iy) ** self.problem.p)
-        if cost == 0 and not any(self.problem.off) and self.exponent <= 0:
+        lengths = pair_lengths(x, y, ix, iy)
+        # Lengths do not underflow; their powers may.
+        if not lengths.any() and not any(self.problem.off) and self.exponent <= 0:
             return 0.0
+        cost = math.fsum(mass * lengths**self.problem.p)
         # Mass that is off travels no farther than 1.
         cost = (
             cost * (1 + cost_rounding(self.problem)) + 1.001 * sum(self.problem.off) + lost_cost(self.problem)
@@ -171,10 +173,10 @@ class Certificate:
         x, y = (Cloud(np.ldexp(c.points, -self.exponent), c.weights) for c in self.clouds)
         weights, p, lost = y.weights, self.problem.p, lost_cost(self.problem)
         high = upper_bound(x, y, p, ix, iy, mass, int(self.problem.a.sum()))
-        if high > 0 or self.exponent > 0:
-            high += lost
+        is_zero = high == 0 and self.exponent <= 0 and np.array_equal(x.points[ix], y.points[iy])
+        top = 0.0 if is_zero else self.root(high + lost, 1)
         heavy = np.arange(y.n) if weights is None else np.flatnonzero(np.asarray(weights))
         if not np.array_equal(np.sort(self.at_y), heavy):
-            return 0.0, self.root(high, 1)
+            return 0.0, top
         held = Cloud(y.points[self.at_y], None if weights is None else weights[self.at_y])
-        return self.root(lower_bound(x, held, p, self.g) - lost, -1), self.root(high, 1)
+        return self.root(lower_bound(x, held, p, self.g) - lost, -1), top
