@@ -56,6 +56,20 @@ def test_any_potentials_and_couplings_give_bounds(rng):
         assert upper_bound(*clouds, 2.0, ix, iy, weights(rng, 40), 2**62) >= value
 
 
+def test_equal_clouds_are_proved_and_powers_that_underflow_are_not_zero(rng):
+    x = rng.normal(size=(20, 3)) / 30
+    same = wasserstein(x, x[::-1])
+    assert same.lower == same.upper == 0
+    assert same.verify()
+    moved = x[::-1].copy()
+    x[0], moved[-1] = (0, 0, 0), (1e-200, 0, 0)
+    found = wasserstein(x, moved)
+    assert 0 < found.distance <= found.upper
+    assert found.verify()
+    found.__dict__["upper"] = 0.0
+    assert not found.verify()
+
+
 @pytest.fixture(params=["network simplex", "auction"])
 def proved(request, rng, monkeypatch):
     """A true answer of weighted clouds by either method."""
