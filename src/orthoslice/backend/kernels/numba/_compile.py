@@ -18,8 +18,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function) -> Function:
     """Compile a loop to serial machine code that releases the GIL.
 
-    Without numba the plain Python function is returned, slower by a factor of about a hundred. No operation calls
-    it then, and kernels that rest on the vector code of `lanes.py` need numba.
+    Without numba the plain Python function is returned, slower by a factor of about a hundred. No operation
+    calls it then, and kernels that rest on the vector code of `lanes.py` need numba.
 
     Examples
     --------
