@@ -107,20 +107,21 @@ def _add_costs(a: Floats, b: Floats, i: int, j: int, count: int, mass: float, p:
 def _price_columns(a: Floats, b: Floats, n: int, m: int, p: float, sums: Floats) -> None:
     """Costs of the sorted columns of `a` against those of `b`."""
     sums[:] = 0.0
-    # Each point of a weighs m and each of b weighs n, in units of 1 / (n m).
-    unit = 1.0 / np.float64(n) / np.float64(m)
+    # Each point of a weighs m and each of b weighs n, in units of 1 / (n m): whole numbers add up exactly.
     # As many rows at a time as are matched one by one.
     count = n if n == m else 1
     i, j, left_i, left_j = 0, 0, m, n
     while i < n:
         mass = min(left_i, left_j)
-        _add_costs(a, b, i, j, count, mass * unit, p, sums)
+        _add_costs(a, b, i, j, count, np.float64(mass), p, sums)
         left_i -= mass
         left_j -= mass
         if left_i == 0:
             i, left_i = i + count, m
         if left_j == 0:
             j, left_j = j + count, n
+    for lane in range(sums.size):
+        sums[lane] /= np.float64(n) * np.float64(m)
 
 
 @compiled
