@@ -15,7 +15,9 @@ from helpers import assert_rounded
 from nn.plain import COUNT, DIM, LOSSES, SEED, assert_same_step, both, drawn, plain
 
 import orthoslice as osl
+from orthoslice.backend import threads
 from orthoslice.estimates.entry import estimate_distance
+from orthoslice.estimates.host_step import SlicedStep
 
 torch = pytest.importorskip("torch")
 nn = osl.nn
@@ -220,3 +222,19 @@ thread.join()
 assert os.waitstatus_to_exitcode(status) == 7
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("n", "users"), [(16, 0), (600, 1)])
+def test_large_products_in_host_memory_leave_torch_its_threads(monkeypatch, rng, n, users):
+    """One thread of BLAS: others would wait for those of torch, which look for work for milliseconds."""
+    seen, plain = [], SlicedStep.mean_and_gradients
+
+    def spy(*arguments):
+        seen.append(threads._blas_use.users)
+        return plain(*arguments)
+
+    monkeypatch.setattr(SlicedStep, "mean_and_gradients", spy)
+    x = torch.tensor(rng.normal(size=(n, 128)), dtype=torch.float32, requires_grad=True)
+    nn.SlicedWassersteinLoss(64, seed=0)(x, torch.ones(n, 128)).backward()
+    assert seen == [users]
+    assert threads._blas_use.users == 0

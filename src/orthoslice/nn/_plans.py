@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from orthoslice.backend.arrays import HostArray, Key, Operation, is_captured
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.check.options import check_directions
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.directions import Given
@@ -19,6 +21,9 @@ from orthoslice.estimates.host_step import HostStep
 
 if TYPE_CHECKING:
     from orthoslice.nn._loss import Loss
+
+# Products of at most as many multiplications are made by one thread of OpenBLAS anyway.
+_MADE_BY_ONE = 1 << 22
 
 Drawn = tuple[torch.Tensor, torch.Tensor | None]
 """Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
@@ -83,11 +88,14 @@ def run_on_host(
 ) -> StepOutcome:
     """A whole step of tensors in host memory."""
     gradient = None
-    if wanted[0] or wanted[1]:
-        mean, table = step.mean_and_gradients(x, y, theta, wanted)
-        gradient = torch.from_numpy(table)
-    else:
-        mean = float(np.add.reduce(step.scores(x, y, theta))) / len(theta)
+    # Threads of torch look for more work for a while after an operation; those of BLAS would wait for them.
+    is_large = len(theta) * max(x.size, y.size) > _MADE_BY_ONE
+    with single_threaded_blas() if is_large else nullcontext():
+        if wanted[0] or wanted[1]:
+            mean, table = step.mean_and_gradients(x, y, theta, wanted)
+            gradient = torch.from_numpy(table)
+        else:
+            mean = float(np.add.reduce(step.scores(x, y, theta))) / len(theta)
     if count is not None:
         # In NumPy's view, since an operation of torch takes as long as a small sort.
         count.numpy()[...] += 1
