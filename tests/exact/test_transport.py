@@ -254,3 +254,11 @@ def test_bad_input_is_named(change, error, message):
 
 def test_repr_says_how():
     assert repr(wasserstein([[0.0, 0.0]], [[3.0, 4.0]], 1)) == "Transport(W_1 = 5 by sorting)"
+
+
+def test_without_numba_uneven_clouds_are_refused_in_words(rng, monkeypatch):
+    x, y = rng.normal(size=(8, 2)), rng.normal(size=(6, 2))
+    monkeypatch.setattr("orthoslice.exact.transport.numba_refusal", lambda: "numba is missing")
+    assert wasserstein(x[:6], y).verify()
+    with pytest.raises(ImportError, match="weights or of unequal sizes needs numba: numba is missing"):
+        wasserstein(x, y)

@@ -167,7 +167,7 @@ class SlicedStep(HostStep):
         self._score, self._price_slopes = self._choose(request, x, y)
 
     def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, _Slopes]:
-        """What :meth:`scores` and :meth:`gradients` call."""
+        """What :meth:`scores` and :meth:`mean_and_gradients` call."""
         from orthoslice.backend.kernels.numba.sliced import score_fit_points, score_points
 
         score = _chosen_scores(x, y, request.p)

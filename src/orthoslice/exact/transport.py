@@ -1,4 +1,4 @@
-"""The exact Wasserstein distance of two clouds, and a coupling that attains it."""
+"""W of two clouds, exact or to a tolerance: units, masses, the solver for the size, the answer and its proof."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
 from orthoslice.backend.arrays import Operation, PlainWork
+from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -349,6 +350,11 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
     n_pairs = len(problem.x) * len(problem.y)
     with stoppable(), progress_bar("levels", _LEVELS, effort.progress) as advance:
         if n_pairs <= min(_MOST_PAIRS, memory // _PAIR_BYTES):
+            if _uneven_refusal(x, y) is not None and (missing := numba_refusal()) is not None:
+                raise ImportError(
+                    f"W of clouds with weights or of unequal sizes needs numba: {missing}. Bounds by "
+                    "`osl.wasserstein_bounds` without `rtol` do without it."
+                )
             settled: _Found = settle_few(x, y, problem, unit, effort.limits(problem.p))
             return settled
         from orthoslice.exact.auction import solve  # loads numba
