@@ -1,4 +1,4 @@
-"""W of two clouds, exact or to a tolerance: units, masses, the solver for the size, the answer and its proof."""
+"""W of two clouds, exact or to a tolerance: units, masses, a solver for the size, the answer and its proof."""
 
 from __future__ import annotations
 
