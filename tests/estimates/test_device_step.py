@@ -10,6 +10,7 @@ import orthoslice as osl
 from orthoslice.backend.arrays import differentiable
 from orthoslice.estimates import device_step, entry, plan
 from orthoslice.estimates.driver import estimate
+from orthoslice.estimates.plan import draw_all
 
 torch = pytest.importorskip("torch")
 
@@ -65,8 +66,7 @@ def test_far_from_the_origin(rng, place):
 def test_bad_values_become_nan(rng, place):
     x, y = clouds(rng, place, 20, 20, 3)
     long = torch.tensor(2 * unit_rows(rng, 4, 3), dtype=torch.float32, device=place)
-    if place != "cpu":
-        assert torch.isnan(osl.sliced_wasserstein(x, y, directions=long)._value).item()
+    assert torch.isnan(osl.sliced_wasserstein(x, y, directions=long)._value).item()
     x[4, 1] = torch.nan
     assert torch.isnan(osl.sliced_wasserstein(x, y, n_directions=4, rng=0)._value).item()
     x[4, 1] = 1e30
@@ -94,7 +94,43 @@ def test_estimates_are_like_those_of_the_driver(rng, place):
     assert repr(est).split(";")[1] == repr(other).split(";")[1]
 
 
-@pytest.mark.parametrize(("batch", "n", "m"), [((3,), 40, 40), ((2, 2), 20, 33), ((2,), 700, 500)])
+def test_directions_of_a_seed_are_kept(rng, place, monkeypatch):
+    """They are what the seed draws anew, for as long as they are few; other seeds draw others."""
+    x, y = clouds(rng, place, 30, 30, 3)
+    drawn = []
+    monkeypatch.setattr(plan, "draw_all", lambda *a: drawn.append(1) or draw_all(*a))
+    plan.forget_directions()
+
+    def scores(seed):
+        return osl.sliced_wasserstein(x, y, n_directions=7, directions="orthogonal", rng=seed).scores
+
+    first = scores(5)
+    assert torch.equal(scores(5), first)
+    assert len(drawn) == 1
+    assert not torch.equal(scores(6), first)
+    plan.forget_directions()
+    assert torch.equal(scores(5), first)
+    assert len(drawn) == 3
+    monkeypatch.setattr(plan, "_KEPT_NUMBERS", 7 * 3 - 1)
+    assert torch.equal(scores(5), first)
+    assert torch.equal(scores(np.int64(5)), first)
+    assert len(drawn) == 5
+    plan.forget_directions()
+
+
+def test_a_bad_cloud_of_a_batch_spoils_no_other(rng, place):
+    x, y = (torch.tensor(rng.normal(size=(4, 20, 3)), dtype=torch.float32, device=place) for _ in range(2))
+    sound = osl.sliced_wasserstein(x, y, n_directions=4, rng=0).value
+    x[1, 4, 1] = torch.nan
+    y[2, 0, 0] = 1e30
+    spoilt = osl.sliced_wasserstein(x, y, n_directions=4, rng=0)._value
+    assert spoilt.isnan().tolist() == [False, True, True, False]
+    assert torch.equal(spoilt[[0, 3]], sound[[0, 3]])
+
+
+@pytest.mark.parametrize(
+    ("batch", "n", "m"), [((3,), 40, 40), ((2,), 300, 300), ((2, 2), 20, 33), ((2,), 700, 500)]
+)
 def test_batches(rng, place, batch, n, m):
     x, y = (torch.tensor(rng.normal(size=(*batch, k, 3)), dtype=torch.float32, device=place) for k in (n, m))
     x[0] += 3e3

@@ -7,6 +7,7 @@ import functools
 import math
 import numbers
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from orthoslice.backend.arrays import (
     Array,
     DType,
     Key,
+    Namespace,
     Operation,
     Tensor,
     float_info,
@@ -286,15 +288,28 @@ def _units_or_nan(theta: Array, tolerance: float, rounding: float) -> Array:
     return xp.where(off > rounding, sound / norm, sound)
 
 
+def row_check(like: Tensor) -> Callable[[Tensor], Tensor]:
+    """What makes unit rows of given directions on a GPU, of the type and on the device of `like`."""
+    xp = namespace(like)
+    limits = _length_tolerances(xp, like.dtype, like.dtype)
+    run = units_or_nan.chosen(like, *limits)
+    return lambda theta: cast(Tensor, run(theta, *limits))
+
+
+def _length_tolerances(xp: Namespace, own: DType, came_in: DType) -> tuple[float, float]:
+    """How far the lengths of rows may be from 1, and by how much they are off where rows stay as they are."""
+    eps = float(float_info(xp, own).eps)
+    is_own = came_in == own or not xp.isdtype(came_in, "real floating")
+    # Rows of float64 may have been normalised in float32.
+    tolerance = max(math.sqrt(eps if is_own else float(float_info(xp, came_in).eps)), _UNIT_LENGTH)
+    # Rows that are off by no more than rounding in their own type stay as they are.
+    return tolerance, eps**0.75
+
+
 def _check_unit_rows(name: str, theta: Array, came_in: DType) -> Array:
     """Rows normalised in their own type; raises unless they had unit length in the type they came in."""
     xp = namespace(theta)
-    own = float(float_info(xp, theta.dtype).eps)
-    is_own = came_in == theta.dtype or not xp.isdtype(came_in, "real floating")
-    # Rows of float64 may have been normalised in float32.
-    tolerance = max(math.sqrt(own if is_own else float(float_info(xp, came_in).eps)), _UNIT_LENGTH)
-    # Rows that are off by no more than rounding in their own type stay as they are.
-    rounding = own**0.75
+    tolerance, rounding = _length_tolerances(xp, theta.dtype, came_in)
     if not is_readable(theta):
         return units_or_nan(theta, tolerance, rounding)
     rows = to_numpy(theta)

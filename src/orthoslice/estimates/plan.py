@@ -23,8 +23,9 @@ from orthoslice.backend.arrays import (
     is_captured,
     resolve_rng,
 )
+from orthoslice.backend.kernels.cuda import device_and_stream
 from orthoslice.backend.torch_internals import are_transforms_active
-from orthoslice.check.options import check_directions, check_p
+from orthoslice.check.options import check_p
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.costs.scores import Score
 from orthoslice.directions import OWN, Given, Sampler, Stratified
@@ -108,15 +109,12 @@ def _on_device(plan: Plan, x: Tensor, y: Tensor, theta: Tensor | None, rng: RNG)
     request, seed = plan.request, None
     sampler = request.sampler
     if theta is None:
-        key, seed = resolve_rng(rng, x)
-        theta = draw_all(sampler, request.layout, x.shape[-1], x.dtype, key)
+        theta, seed = _draw_on_device(sampler, request.layout, x, rng)
     else:
         if theta.requires_grad or theta.device != x.device:
             return None
-        # On a GPU rows that are not of unit length become NaN.
-        sampler = check_directions(theta, Cloud(x))
-        assert isinstance(sampler, Given)
-        theta = sampler.theta
+        theta = plan.step.checked(theta)
+        sampler = Given(theta=theta)
         seed = key_for(request, rng, x)[1]
     value, (scores,) = differentiable(
         plan.step.compute, request, (x, y, None, None), theta, (2, 2, 1, 1), compilable=False
@@ -201,7 +199,7 @@ def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), second)
     scores = number.repeat(request.layout.n_directions)
     like = make_estimate(request, number[0], {"scores": scores}, subject, None, 1.0)
-    step = make_host_step(request, x, y) if on_host else DeviceStep(request)
+    step = make_host_step(request, x, y) if on_host else DeviceStep(request, x, y)
     return Plan(request, step, dict(vars(like)))
 
 
@@ -218,9 +216,37 @@ def _drawn_before(sampler: Sampler, layout: Layout, dim: int, dtype: DType, seed
     return cast(HostArray, draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST)))
 
 
+def _draw_on_device(sampler: Sampler, layout: Layout, x: Tensor, rng: RNG) -> tuple[Tensor, int | None]:
+    """The same on the device of a tensor."""
+    dim = x.shape[-1]
+    if type(rng) is int and 0 <= rng < 1 << 64 and layout.n_directions * dim <= _KEPT_NUMBERS:
+        return _drawn_before_on(device_and_stream(x), sampler, layout, dim, x.dtype, x.device, rng), rng
+    key, seed = resolve_rng(rng, x)
+    return draw_all(sampler, layout, dim, x.dtype, key), seed
+
+
+@functools.lru_cache(maxsize=_KEPT_SETS)
+def _drawn_before_on(
+    _stream: tuple[int, int],
+    sampler: Sampler,
+    layout: Layout,
+    dim: int,
+    dtype: DType,
+    place: object,
+    seed: int,
+) -> Tensor:
+    """Each stream has its own: another could read them before they are drawn, or while they are forgotten."""
+    torch = sys.modules["torch"]
+    # The first call may be in inference mode, but later ones share the tensor and need not be.
+    with torch.inference_mode(False):
+        key = Key.from_seed(seed, torch.empty(0, device=place))
+        return draw_all(sampler, layout, dim, dtype, key)
+
+
 def forget_directions() -> None:
     """Draw the directions of repeated seeds anew: for measurements of time."""
     _drawn_before.cache_clear()
+    _drawn_before_on.cache_clear()
 
 
 def draw_all(sampler: Sampler, layout: Layout, dim: int, dtype: DType, key: Key) -> Array:

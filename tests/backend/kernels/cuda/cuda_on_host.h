@@ -55,7 +55,7 @@ struct Fiber {
     std::vector<char> stack;
     bool started, done;
 };
-Index thread, block;
+Index thread, block, blocks;
 char* shared;
 int threads, arrived, generation;
 struct Warp {
@@ -110,6 +110,7 @@ bool run(void (*kernel)(char*), int grid, int size, long shared_bytes, char* arg
     body = kernel;
     parameters = arguments;
     threads = size;
+    blocks = {(unsigned)grid, 1, 1};
     std::vector<char> memory(shared_bytes + 16);
     for (int b = 0; b < grid; b++) {
         // Shared memory starts with whatever was there: here with NaN, so that nothing relies on zeros.
@@ -163,6 +164,7 @@ void call(void (*kernel)(A...), char* packed) {
 
 #define threadIdx cuda_on_host::thread
 #define blockIdx cuda_on_host::block
+#define gridDim cuda_on_host::blocks
 
 inline void __syncthreads() {
     cuda_on_host::meet(cuda_on_host::arrived, cuda_on_host::generation, cuda_on_host::threads);

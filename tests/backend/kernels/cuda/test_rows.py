@@ -12,7 +12,13 @@ from helpers import assert_rounded, unit_rows
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, Program
 from orthoslice.backend.kernels.cuda import loss as cuda_loss
 from orthoslice.backend.kernels.cuda import rows as cuda_rows
-from orthoslice.backend.kernels.cuda.loss import sliced_loss, small_step, sort_target
+from orthoslice.backend.kernels.cuda.loss import (
+    is_small_distance,
+    sliced_loss,
+    small_distance,
+    small_step,
+    sort_target,
+)
 from orthoslice.backend.kernels.cuda.rows import (
     Matched,
     add_up,
@@ -452,6 +458,10 @@ def test_scores_are_added_up(rng, count, cuda_device):
         assert step.item() == 2**40 + k + 1
     assert torch.equal(add_up(scores), total)
     assert add_up(torch.full_like(scores, np.nan)).isnan()
+    table = scores[:, None] * scores.new_tensor([1.0, 0.0, 1e300])
+    means = add_up(table, share=1 / count)
+    assert_rounded(means[:2], table.mean(0)[:2], np.float32)
+    assert means[2].isnan()
 
 
 @pytest.mark.parametrize("wanted", WANTED)
@@ -524,6 +534,46 @@ def test_small_steps(rng, n, dim, slices, p, wanted, cuda_device, monkeypatch):
                 assert_rounded(gradient, torch.cat(expected), np.float32, slices * dim)
             else:
                 assert gradient is None
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize(
+    ("batch", "n", "dim", "slices"), [((), 1, 1, 1), ((3,), 33, 3, 7), ((2, 2), 140, 20, 70)]
+)
+@pytest.mark.parametrize("p", [1, 2])
+def test_small_distances(rng, batch, n, dim, slices, p, wanted, cuda_device, monkeypatch):
+    """Of pairs of clouds, one pair far from the others, projected where they are sorted or before."""
+    for inside in (1 << 26, 0):
+        monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
+        x, y = (as_rows(rng.normal(size=(*batch, n, dim)), cuda_device) for _ in range(2))
+        for cloud in (x, y):
+            cloud[(0,) * len(batch)] += 2.0**16
+        theta = as_rows(rng.normal(size=(slices, dim)), cuda_device)
+        value, scores, gradients = small_distance(x, slices, p)(x, y, theta, wanted)
+        assert value.shape == batch
+        assert scores.shape == (slices, *batch)
+        for k in np.ndindex(*batch):
+            px, py = (theta.double() @ a[k].double().T for a in (x, y))
+            costs, *slopes = exact(px, py, p, 1)
+            assert_rounded(scores[(slice(None), *k)], costs, np.float32, dim)
+            assert_rounded(value[k], costs.mean(), np.float32, slices)
+            for gradient, slope, want in zip(gradients, slopes, wanted, strict=True):
+                assert (gradient is not None) == want
+                if want:
+                    assert_rounded(gradient[k], slope.T @ theta.double() / slices, np.float32, slices * dim)
+
+
+def test_distances_that_are_not_small(cuda_device, monkeypatch):
+    monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    x, y, long = (torch.zeros((4, n, 3), device=cuda_device) for n in (100, 99, 101))
+    assert is_small_distance(x, x, 10, 8 * 4 * 10 * 101)
+    assert not is_small_distance(x, x, 10, 8 * 4 * 10 * 101 - 1)
+    assert not is_small_distance(x, y, 10, 1 << 30)
+    assert not is_small_distance(long, long, 10, 1 << 30)
+    monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", 2 * 10 * 100 * 3 - 1)
+    assert is_small_distance(x, x, 10, 1 << 30)
+    assert not is_small_distance(x[0], x[0], 10, 1 << 30)
 
 
 def test_steps_that_are_not_small(cuda_device, monkeypatch):

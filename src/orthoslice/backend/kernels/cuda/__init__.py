@@ -27,6 +27,7 @@ __all__ = [
     "bind",
     "cuda_refusal",
     "current_stream",
+    "device_and_stream",
     "device_refusal",
     "empty",
     "free_bytes",
@@ -138,6 +139,12 @@ def free_bytes(tensor: Tensor) -> int:
     """Bytes of free memory on the device of a tensor."""
     free, _ = sys.modules["torch"].cuda.mem_get_info(tensor.device)
     return int(free)
+
+
+def device_and_stream(tensor: Tensor) -> tuple[int, int]:
+    """Where kernels for a tensor would be started now."""
+    device = tensor.get_device()
+    return device, current_stream(device)
 
 
 def empty(like: Tensor, shape: tuple[int, ...], kind: str) -> Tensor:

@@ -5,6 +5,7 @@ The reference is `orthoslice.costs.lines.sorted_scores`, averaged over the rows 
 
 from __future__ import annotations
 
+import math
 import sys
 
 from orthoslice.backend.array_types import Tensor
@@ -24,7 +25,7 @@ from orthoslice.backend.kernels.cuda.rows import (
     numbers_a_thread,
     sort_rows,
 )
-from orthoslice.backend.kernels.cuda.small import SmallStep
+from orthoslice.backend.kernels.cuda.small import SmallDistance, SmallStep
 
 # Up to _PROJECT_INSIDE multiplications a step (slices x points x dim) and _PROJECT_BY_THREAD a thread, the
 # kernel that sorts also projects, though every direction then reads the clouds again. Up to _PROJECT_AT_ONCE a
@@ -32,6 +33,9 @@ from orthoslice.backend.kernels.cuda.small import SmallStep
 _PROJECT_INSIDE = 1 << 24
 _PROJECT_BY_THREAD = 512
 _PROJECT_AT_ONCE = 1 << 30
+
+# The same for batches, whose projections by the library have to be brought into another order.
+_PROJECT_BATCH = 1 << 34
 
 # Numbers of a cloud up to which both clouds are sorted at once.
 _SORT_AT_ONCE = 1 << 23
@@ -86,10 +90,26 @@ def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> Smal
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
 
 
+def is_small_distance(x: Tensor, y: Tensor, slices: int, memory: int) -> bool:
+    """Whether :func:`small_distance` takes pairs of clouds of these shapes `(..., n, dim)`."""
+    *batch, n, dim = x.shape
+    rows = slices * math.prod(batch)
+    if x.shape != y.shape or n > longest_on_chip(x.get_device()) or 8 * rows * (n + 1) > memory:
+        return False
+    most = _PROJECT_BATCH if batch else _PROJECT_AT_ONCE
+    return bool(2 * rows * n * dim <= most and (dim <= MOST_CENTRED or _projects_inside(x, slices)))
+
+
+def small_distance(x: Tensor, slices: int, p: float) -> SmallDistance:
+    """Distances of pairs of clouds shaped like `x`, and what every direction costs, as :func:`small_step`."""
+    *batch, n, dim = x.shape
+    return SmallDistance(x.get_device(), n, dim, slices, p, _projects_inside(x, slices), tuple(batch))
+
+
 def _projects_inside(x: Tensor, slices: int) -> bool:
     """Whether the kernel that sorts clouds of this size on chip should also project them."""
-    n, dim = map(int, x.shape)
-    return 2 * slices * n * dim <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
+    n, dim = map(int, x.shape[-2:])
+    return 2 * slices * x.numel() <= _PROJECT_INSIDE and numbers_a_thread(n) * dim <= _PROJECT_BY_THREAD
 
 
 def _large_sliced_loss(

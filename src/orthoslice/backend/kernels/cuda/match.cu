@@ -94,10 +94,20 @@ __device__ __forceinline__ double price(float (&value)[ITEMS], float* staged, in
 
 // Match two rows of the same length by order: the cost, and its slopes where they are asked for (PAIRS). The rows are
 // given; or with PROJECTS they are the projections of two clouds on `theta`, moved to the origin where x is far from it.
+// Of several pairs of clouds, all projected on `slices` directions, scores and slopes are `(slices, clouds)` rows.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 768)) match_rows(
     const float* x, const float* y, const float* theta, double* scores, float* x_slopes, float* y_slopes, int n, int dim,
-    float p, double factor) {
+    int slices, float p, double factor) {
     SHARED(u32, shared);
+    long long line = blockIdx.x;
+    if (PROJECTS) {
+        // Blocks of one cloud follow each other, and find it in the cache.
+        const int cloud = blockIdx.x / slices, slice = blockIdx.x % slices;
+        line = (long long)slice * (gridDim.x / slices) + cloud;
+        x += (long long)cloud * n * dim;
+        y += (long long)cloud * n * dim;
+        theta += (long long)slice * dim;
+    }
     const int own = own_count(n);
     float value[ITEMS];
     u32 place[PAIRS ? ITEMS : 1];
@@ -110,10 +120,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
         // Few clouds are far from the origin: x is checked after it is projected, and if far, projected again.
         if (PROJECTS) {
             for (bool again = true; again;) {
-                project_row(row, source, theta + (long long)blockIdx.x * dim, centre, n, dim);
+                project_row(row, source, theta, centre, n, dim);
                 again = !side && !centre && (centre = find_centre(x, n, dim, shared));
             }
-        } else load_row(row, source + (long long)blockIdx.x * n, n);
+        } else load_row(row, source + line * n, n);
         // Places are costly: only a cloud whose slopes are wanted is sorted with them.
         sort_on_chip(row, side ? y_slopes : x_slopes, nullptr, n, shared);
 #pragma unroll
@@ -126,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
     }
     float* staged = reinterpret_cast<float*>(shared);
     double sum = block_sum(price(value, staged, n, p, (float)(factor / n)), shared + SCRATCH);
-    if (threadIdx.x == 0) scores[blockIdx.x] = factor * sum / n;
+    if (threadIdx.x == 0) scores[line] = factor * sum / n;
 #if PAIRS
     // Slopes go to their places on chip, so that rows are written in order. No thread is still pricing:
     // `block_sum` waits for all of them.
@@ -136,13 +146,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? (ITEMS >
             if (r < own) staged[at(place[r])] = value[r];
     __syncthreads();
     if (x_slopes)
-        for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
+        for (int k = threadIdx.x; k < n; k += THREADS) x_slopes[line * n + k] = staged[at(k)];
     if (!y_slopes) return;
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < ITEMS; r++)
         if (r < own) staged[at(shared[PADDED + at_own(r)])] = -value[r];
     __syncthreads();
-    for (int k = threadIdx.x; k < n; k += THREADS) y_slopes[(long long)blockIdx.x * n + k] = staged[at(k)];
+    for (int k = threadIdx.x; k < n; k += THREADS) y_slopes[line * n + k] = staged[at(k)];
 #endif
 }

@@ -130,10 +130,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
 }
 
+// `share` times the sum of `count` scores of every cloud: one block a cloud, of scores `(count, clouds)`.
 extern "C" __global__ void __launch_bounds__(THREADS) add_up(
-    const double* scores, float* out, long long* step, int count) {
+    const double* scores, float* out, long long* step, int count, double share) {
     SHARED(u32, shared);
-    add_up_scores(scores, count, out, step, shared);
+    add_up_scores(scores + blockIdx.x, count, out + blockIdx.x, step, shared, gridDim.x, share);
 }
 
 // Four consecutive numbers of a row of `table (rows, width)`, zeros beyond its ends; at once where `aligned` says that
@@ -160,17 +161,20 @@ __device__ __forceinline__ void store_four(
 
 // Projections `px (slices, n)` and `py (slices, m)` of both clouds, in one launch to save time on small ones.
 // Where `order (2, n)` is not null, it says which point is where, and clouds are of one size. Both are moved to
-// the origin where x is far from it, unless they have more than CENTRED coordinates.
+// the origin where x is far from it, unless they have more than CENTRED coordinates. Of several pairs of clouds the
+// projections are `(slices, clouds)` rows.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     const float* x, const float* y, const float* theta, const long long* order, float* px, float* py, int slices, int n,
-    int m, int dim) {
+    int m, int dim, int clouds) {
     SHARED(u32, shared);
     float* staged = reinterpret_cast<float*>(shared);
     constexpr int ALONG = DIRECTIONS + 4, ACROSS = PROJECTED + 4, STAGE = DEPTH * (ALONG + ACROSS);
     int x_tiles = (n + PROJECTED - 1) / PROJECTED, tiles = x_tiles + (m + PROJECTED - 1) / PROJECTED;
-    int tile = blockIdx.x % tiles, first_row = blockIdx.x / tiles * DIRECTIONS;
+    int tile = blockIdx.x % tiles, first_row = blockIdx.x / tiles / clouds * DIRECTIONS;
+    long long pair = blockIdx.x / tiles % clouds;
     bool of_x = tile < x_tiles;
-    const float* cloud = of_x ? x : y;
+    x += pair * n * dim;
+    const float* cloud = of_x ? x : y + pair * m * dim;
     float* out = of_x ? px : py;
     int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * PROJECTED;
     bool whole = in_fours(theta, dim) && in_fours(cloud, dim);
@@ -243,26 +247,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            store_four(out, first_row + row + i, slices, first_point + column + 64 * half, size, aligned, sum[i] + 4 * half);
+            store_four(out, (first_row + row + i) * (long long)clouds + pair, slices * clouds,
+                       first_point + column + 64 * half, size, aligned, sum[i] + 4 * half);
 }
 
-// Gradients by points from slopes by projections, `slopes^T theta`: of x in the first rows of `gradient`, then of y.
-// Either may have no points. A launch is saved by adding up the scores on the way.
+// Gradients by points from slopes by projections, `share` times `slopes^T theta`: of x in the first rows of `gradient`,
+// then of y. Either may have no points. A launch is saved by adding up the scores on the way. Slopes and scores of several
+// pairs of clouds are `(rows, clouds)` rows.
 extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
     const float* x_slopes, const float* y_slopes, const float* theta, float* gradient, const double* scores, float* total,
-    long long* step, int rows, int n, int m, int dim) {
+    long long* step, int rows, int n, int m, int dim, int clouds, double share) {
     SHARED(u32, shared);
     float* staged = reinterpret_cast<float*>(shared);
-    if (blockIdx.x == 0) add_up_scores(scores, rows, total, step, shared);
+    if (blockIdx.x < clouds) add_up_scores(scores + blockIdx.x, rows, total + blockIdx.x, step, shared, clouds, share);
     __syncthreads();
     // Groups of threads share out the directions; a thread holds 4 points and 4 coordinates.
     constexpr int MEMBERS = SIDE * SIDE / 16, GROUPS = THREADS / MEMBERS, SHARE = GATHERED / GROUPS;
     constexpr int LOADS = GATHERED * SIDE / THREADS / 4, LINES = THREADS / (SIDE / 4), STAGE = 2 * GATHERED * SIDE;
     int x_tiles = (n + SIDE - 1) / SIDE, tiles = x_tiles + (m + SIDE - 1) / SIDE;
-    int tile = blockIdx.x % tiles, first_column = blockIdx.x / tiles * SIDE;
+    int tile = blockIdx.x % tiles, first_column = blockIdx.x / tiles / clouds * SIDE;
+    long long pair = blockIdx.x / tiles % clouds;
     bool of_x = tile < x_tiles;
     const float* source = of_x ? x_slopes : y_slopes;
-    float* out = of_x ? gradient : gradient + (long long)n * dim;
+    float* out = gradient + (of_x ? pair * n : (long long)clouds * n + pair * m) * dim;
     int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * SIDE;
     bool whole_slopes = in_fours(source, size), whole_rows = in_fours(theta, dim);
     int group = threadIdx.x / MEMBERS, member = threadIdx.x % MEMBERS;
@@ -286,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
 #pragma unroll
         for (int k = 0; k < LOADS; k++) {
             int r = first + GATHERED + line + k * LINES;
-            next_slopes[k] = load_four(source, r, rows, first_point + across, size, whole_slopes);
+            next_slopes[k] = load_four(source, r * (long long)clouds + pair, rows * clouds, first_point + across, size, whole_slopes);
             next_along[k] = load_four(theta, r, rows, first_column + across, dim, whole_rows);
         }
         if (first < 0) continue;
@@ -315,6 +322,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
         for (int g = 0; g < GROUPS; g++)
 #pragma unroll
             for (int j = 0; j < 4; j++) four[j] += staged[g * SIDE * SIDE + k + j];
+#pragma unroll
+        for (int j = 0; j < 4; j++) four[j] *= (float)share;
         store_four(out, first_point + k / SIDE, size, first_column + k % SIDE, dim, aligned, four);
     }
 }

@@ -49,16 +49,16 @@ _PLAIN = Program(
 _PROJECT_BYTES = 4 * 2 * _DEPTH * (_DIRECTIONS + 4 + _PROJECTED + 4)
 _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
-_MATCH_ROWS = Kernel("match_rows", 6, "iifd")
+_MATCH_ROWS = Kernel("match_rows", 6, "iiifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
 _PICK_BORDERS = Kernel("pick_borders", 4, "ii")
 _DEAL_TILES = Kernel("deal_tiles", 8, "iii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
 _SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
-_PROJECT = Kernel("project", 6, "iiii")
-_FINISH_STEP = Kernel("finish_step", 7, "iiii")
-_ADD_UP = Kernel("add_up", 3, "i")
+_PROJECT = Kernel("project", 6, "iiiii")
+_FINISH_STEP = Kernel("finish_step", 7, "iiiiid")
+_ADD_UP = Kernel("add_up", 3, "id")
 _MOVE_CLOUDS = Kernel("move_clouds", 4, "iiiii")
 _FAR_CENTRE = Kernel("far_centre", 2, "ii")
 _CHECK_ROWS = Kernel("check_rows", 2, "iff")
@@ -226,7 +226,7 @@ def match_rows(px: Tensor, py: Tensor, p: float, factor: float, wanted: tuple[bo
         px, py = px.contiguous(), py.contiguous()
         slices, n = px.shape
         out = _new_matched(px, slices, n, wanted)
-        matching(px.get_device(), slices, n, 0, p, factor, wanted[0] or wanted[1])(px, py, None, *out)
+        matching(px.get_device(), slices, n, 0, p, factor, 1, wanted[0] or wanted[1])(px, py, None, *out)
         return out
     return match_sorted(sort_rows(px, wanted[0]), sort_rows(py, wanted[1]), p, factor, wanted)
 
@@ -238,7 +238,7 @@ def match_points(
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (slices, dim), n = theta.shape, x.shape[0]
     out = _new_matched(x, slices, n, wanted)
-    matching(x.get_device(), slices, n, dim, p, factor, wanted[0] or wanted[1])(x, y, theta, *out)
+    matching(x.get_device(), slices, n, dim, p, factor, 1, wanted[0] or wanted[1])(x, y, theta, *out)
     return out
 
 
@@ -252,7 +252,7 @@ def match_projected(
     rows = both.data_ptr(), both.data_ptr() + 4 * slices * n
     projecting(device, slices, n, n, dim)(x, y, theta, None, *rows)
     out = _new_matched(x, slices, n, wanted)
-    matching(device, slices, n, 0, p, factor, wanted[0] or wanted[1])(*rows, None, *out)
+    matching(device, slices, n, 0, p, factor, 1, wanted[0] or wanted[1])(*rows, None, *out)
     return out
 
 
@@ -266,13 +266,15 @@ def _new_matched(like: Tensor, slices: int, n: int, wanted: tuple[bool, bool]) -
 
 # Preparing a launch takes longer than a small problem itself, so launches are prepared once and kept.
 @functools.lru_cache(maxsize=1024)
-def matching(device: int, slices: int, n: int, dim: int, p: float, factor: float, with_slopes: bool) -> Launch:
-    """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes."""
+def matching(
+    device: int, slices: int, n: int, dim: int, p: float, factor: float, clouds: int, with_slopes: bool
+) -> Launch:
+    """Takes x, y and theta, or rows and None where `dim` is 0; then scores and slopes, by (slice, cloud)."""
     source = _MATCH_CLOUDS if dim else _MATCH_GIVEN
     # The centre of the clouds, at a multiple of 16 bytes.
     room = dim + 3 if dim else 0
     shape = _shape(n, with_slopes)
-    return shape.bind(source, _MATCH_ROWS, device, slices, n, dim, p, factor, extra_words=room)
+    return shape.bind(source, _MATCH_ROWS, device, slices * clouds, n, dim, slices, p, factor, extra_words=room)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -282,24 +284,28 @@ def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
 
 
 @functools.lru_cache(maxsize=1024)
-def projecting(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+def projecting(device: int, slices: int, n: int, m: int, dim: int, clouds: int = 1) -> Launch:
     """Takes x, y, theta, and None or the order (2, n) to read them in; then room for both projections."""
-    tiles = -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
+    tiles = clouds * -(-slices // _DIRECTIONS) * (-(-n // _PROJECTED) - (-m // _PROJECTED))
     centre_bytes = 4 * -(-dim // _DEPTH) * _DEPTH if dim <= MOST_CENTRED else 0
-    return _bind_plain(_PROJECT, device, tiles, slices, n, m, dim, shared_bytes=_PROJECT_BYTES + centre_bytes)
+    sizes, room = (slices, n, m, dim, clouds), _PROJECT_BYTES + centre_bytes
+    return _bind_plain(_PROJECT, device, tiles, *sizes, shared_bytes=room)
 
 
 @functools.lru_cache(maxsize=1024)
-def finishing(device: int, slices: int, n: int, m: int, dim: int) -> Launch:
+def finishing(
+    device: int, slices: int, n: int, m: int, dim: int, clouds: int = 1, share: float = 1.0
+) -> Launch:
     """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step."""
-    tiles = -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
-    return _bind_plain(_FINISH_STEP, device, tiles, slices, n, m, dim, shared_bytes=_GATHER_BYTES)
+    tiles = clouds * -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
+    sizes = slices, n, m, dim, clouds, share
+    return _bind_plain(_FINISH_STEP, device, tiles, *sizes, shared_bytes=_GATHER_BYTES)
 
 
 @functools.lru_cache(maxsize=1024)
-def adding(device: int, slices: int) -> Launch:
-    """Takes scores, and room for their sum; then the step."""
-    return _bind_plain(_ADD_UP, device, 1, slices)
+def adding(device: int, slices: int, clouds: int = 1, share: float = 1.0) -> Launch:
+    """Takes scores `(slices, clouds)`, and room for `share` times the sum over slices; then the step."""
+    return _bind_plain(_ADD_UP, device, clouds, slices, share)
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -319,8 +325,10 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
 
-def finish_step(matched: Matched, theta: Tensor, step: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """:func:`add_up` of the scores, and the gradients by the points, `slopes^T theta`, in one launch.
+def finish_step(
+    matched: Matched, theta: Tensor, step: Tensor | None = None, share: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """:func:`add_up` of the scores, and `share` of the gradients by points, `slopes^T theta`, in one launch.
 
     The gradients `(rows, dim)` are those by x where it has slopes, and below them those by y.
     """
@@ -328,15 +336,15 @@ def finish_step(matched: Matched, theta: Tensor, step: Tensor | None = None) -> 
     n, m = (0 if slopes is None else slopes.shape[1] for slopes in (x_slopes, y_slopes))
     slices, dim = theta.shape
     total, gradient = theta.new_empty(()), theta.new_empty((n + m, dim))
-    finish = finishing(theta.get_device(), slices, n, m, dim)
+    finish = finishing(theta.get_device(), slices, n, m, dim, 1, share)
     finish(x_slopes, y_slopes, theta, gradient, scores, total, step)
     return total, gradient
 
 
-def add_up(scores: Tensor, step: Tensor | None = None) -> Tensor:
-    """The sum of `scores (slices,)` as a float32 scalar; on the way, an int64 `step` moves on by one."""
-    out = empty(scores, (), "float32")
-    adding(scores.get_device(), scores.shape[0])(scores, out, step)
+def add_up(scores: Tensor, step: Tensor | None = None, share: float = 1.0) -> Tensor:
+    """`share` of the sum of `scores (slices, ...)`, in float32; on the way, an int64 `step` moves on by one."""
+    out = empty(scores, tuple(scores.shape[1:]), "float32")
+    adding(scores.get_device(), scores.shape[0], out.numel(), share)(scores, out, step)
     return out
 
 
@@ -363,7 +371,12 @@ def far_centre(points: Tensor) -> Tensor:
 def check_rows(theta: Tensor, tolerance: float, rounding: float) -> Tensor:
     """Rows `(slices, dim)` made of unit length if they are so up to `tolerance`, and NaN if they are not."""
     slices, dim = theta.shape
-    out, room = theta.new_empty(theta.shape), 8 * _THREADS
-    numbers = dim, tolerance, rounding
-    _bind_plain(_CHECK_ROWS, theta.get_device(), slices, *numbers, shared_bytes=room)(theta.contiguous(), out)
+    out = theta.new_empty(theta.shape)
+    _checking(theta.get_device(), slices, dim, tolerance, rounding)(theta.contiguous(), out)
     return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _checking(device: int, slices: int, dim: int, tolerance: float, rounding: float) -> Launch:
+    numbers = dim, tolerance, rounding
+    return _bind_plain(_CHECK_ROWS, device, slices, *numbers, shared_bytes=8 * _THREADS)
