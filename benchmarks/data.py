@@ -78,6 +78,21 @@ TIED = ("90% zeros", "integers", "one-hot", "few distinct", "duplicates")
 """Those in which points occur more than once: how these share a gradient is not settled, only their sum."""
 
 
+WITH_WEIGHTS = " with weights"
+"""Ends the name of a kind of clouds whose points have weights."""
+
+
+def base_kind(kind: str) -> str:
+    """The kind of the points."""
+    return kind.removesuffix(WITH_WEIGHTS)
+
+
+def make_weights(rng: np.random.Generator, n: int) -> Array:
+    """Weights `(n,)` that sum to 1, some hundred times as large as others."""
+    weights = rng.exponential(size=n) + 0.01
+    return weights / weights.sum()
+
+
 def make_clouds(kind: str, rng: np.random.Generator, n: int, m: int, dim: int) -> tuple[Array, Array]:
     """Two clouds of a kind.
 

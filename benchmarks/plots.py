@@ -17,6 +17,7 @@ COLOURS = {
     "ott": "#cc79a7",
     "numpy": "#009e73",
     "torch": "#e69f00",
+    "jnp": "#56b4e9",
 }
 SECOND_FORMS = ("function", "compiled")
 """Drawn hollow, as a second sort path is."""

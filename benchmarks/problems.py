@@ -8,16 +8,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from benchmarks.data import KINDS, make_clouds
+from benchmarks.data import KINDS, base_kind, make_clouds, make_weights
 
-Library: TypeAlias = Literal["orthoslice", "pot", "ott", "numpy", "torch", "control", "reference"]
+Library: TypeAlias = Literal["orthoslice", "pot", "ott", "numpy", "torch", "jnp", "control", "reference"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax"]
 Path: TypeAlias = Literal["default", "other", "best"]
 SlicedTask: TypeAlias = Literal["sliced", "gradient", "gradients"]
 """`gradient` is that of one cloud, `gradients` those of both."""
 Task: TypeAlias = SlicedTask | Literal["projected", "projected_gradients", "project", "matmul", "sort", "copy"]
 Data: TypeAlias = dict[str, Any]
-"""Arrays `x (n, dim)`, `y (m, dim)` and `theta (slices, dim)`."""
+"""Arrays `x (n, dim)`, `y (m, dim)` and `theta (slices, dim)`; weights of a kind with weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Contender:
     path: Path = "default"
     dtype: str = "float32"
     directions: Literal["given", "iid", "orthogonal", "hadamard"] = "given"
-    form: Literal["", "function", "loss", "eager", "compiled", "graph"] = ""
+    form: Literal["", "function", "loss", "eager", "compiled", "graph", "jit"] = ""
     """Which way of using the library, where a benchmark shows several."""
     data: str = ""
     """A kind of clouds that it is given in place of the problem's, to compare its times with each other."""
@@ -245,7 +245,11 @@ def _pw_memory(pw: Problem, counts: Iterable[int]) -> list[Problem]:
 def make_data(problem: Problem) -> Data:
     """Two clouds of a kind, and unit rows; float32, the same for everyone."""
     rng = np.random.default_rng(problem.seed)
-    x, y = make_clouds(problem.data, rng, problem.n, problem.m_points, problem.dim)
+    kind = base_kind(problem.data)
+    x, y = make_clouds(kind, rng, problem.n, problem.m_points, problem.dim)
     theta = rng.standard_normal((problem.n_directions, problem.dim))
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
-    return {name: array.astype(np.float32) for name, array in {"x": x, "y": y, "theta": theta}.items()}
+    arrays = {"x": x, "y": y, "theta": theta}
+    if kind != problem.data:
+        arrays |= {f"{name}_weights": make_weights(rng, len(arrays[name])) for name in ("x", "y")}
+    return {name: array.astype(np.float32) for name, array in arrays.items()}

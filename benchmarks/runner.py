@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.agreement import Verdict, judge
-from benchmarks.data import TIED, equal_points
+from benchmarks.data import TIED, base_kind, equal_points
 from benchmarks.libraries import Job
 from benchmarks.machine import n_cores, other_path_environment
 from benchmarks.problems import Contender, Problem, Schedule, make_data
@@ -105,8 +105,9 @@ def question(problem: Problem, pool: Pool, folder: Path, file: Path) -> Question
     np.savez(file, **arrays)
     contender = Contender(library="reference", path=pool.best_path, dtype="float64")
     expected = _answer(pool.worker(contender), job(problem, contender), folder, file)[1]
-    if problem.data in TIED and problem.task == "gradients":
-        expected["numbers"] = equal_points(arrays["x"], arrays["y"])
+    if base_kind(problem.data) in TIED and problem.task.endswith(("gradient", "gradients")):
+        clouds = (arrays["x"],) if problem.task == "gradient" else (arrays["x"], arrays["y"])
+        expected["numbers"] = equal_points(*clouds)
     return Question(problem.data, file, expected)
 
 

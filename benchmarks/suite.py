@@ -52,7 +52,9 @@ def describe_libraries(facts: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str
     for (library, arrays, path, *_, threads), said in facts.items():
         if library not in LABELS or library == "control" or threads is not None:
             continue
-        name = LABELS[library] + (" (torch)" if arrays == "torch" and library != "torch" else "")
+        name = LABELS[library]
+        if library in ("orthoslice", "pot") and arrays != "numpy":
+            name += f" ({'JAX' if arrays == 'jax' else arrays})"
         entry = found.setdefault(
             name, {"version": said["version"], "threads": said["threads"], "sort_paths": {}}
         )

@@ -91,6 +91,8 @@ def check_rows(rows: list[runner.Row], groups: set[str]) -> None:
     mine = [row for row in rows if row["library"] == "orthoslice"]
     assert {row["group"] for row in mine} == groups - {"control"} - FLOORS
     for row in mine:
+        if row["arrays"] == "jax" and row["status"] == "not installed":
+            continue
         if row["group"] == "memory" and row["status"] == "not offered":
             continue  # Only Linux tells, and only a GPU of its own memory.
         assert row["status"] == "ok"
@@ -352,9 +354,85 @@ def test_gpu_targets_name_problems_that_are_run() -> None:
     names = {(problem.group, problem.name) for problem in gpu_problems.full_problems()}
     groups = ("forward", "backward", "drawing", "memory")
     assert {(group, name) for group in groups for name in gpu_targets.SLICED} <= names
+    for ending in ("", "_backward"):
+        with_weights = {f"{name}, Gaussian with weights" for name in gpu_targets.SLICED}
+        asked = {
+            "weighted": with_weights,
+            "jax": gpu_targets.SLICED,
+            "band": [gpu_targets.BAND],
+            "hadamard": gpu_targets.HADAMARD,
+            "projected": [gpu_targets.PROJECTED],
+        }
+        assert {(group + ending, name) for group, wanted in asked.items() for name in wanted} <= names
+    assert ("forward", gpu_targets.LONGEST) in names
     assert {group for group, _ in names} == set(GPU.groups)
     counts = {problem.n for problem in gpu_problems.full_problems() if problem.group == "sizes"}
     assert {15, 16, 17, 2**19 - 1, 2**19 + 1, 10**6} <= counts
+
+
+def targets_met(rows: list[runner.Row]) -> dict[str, bool]:
+    return {t.what: t.met for t in gpu_targets.evaluate(rows) if t.met is not None}
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(2.0, True), (2.01, False)])
+def test_weights_may_take_twice_the_time(seconds: float, met: bool) -> None:
+    problem = "n=256, d=128, N=128"
+    place = {"group": "weighted", "problem": f"{problem}, Gaussian with weights"}
+    rows = [make_row(median_s=seconds, **place), make_row(median_s=1.0, data="Gaussian", **place)]
+    assert targets_met(rows) == {f"weighted, {problem}, against ours without weights": met}
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(0.5, True), (0.51, False)])
+def test_large_hadamard_blocks_take_half_the_time(seconds: float, met: bool) -> None:
+    problem = "n=1024, d=2048, N=2048"
+    rows = [
+        make_row(group="hadamard_backward", problem=problem, directions=name, median_s=time)
+        for name, time in [("hadamard", seconds), ("orthogonal", 1.0), ("iid", 0.1)]
+    ]
+    assert targets_met(rows) == {f"hadamard_backward, {problem}, against orthogonal directions": met}
+    small = [{**row, "problem": "n=256, d=128, N=128"} for row in rows]
+    assert set(targets_met(small).values()) == {True}
+
+
+@pytest.mark.parametrize(("points", "met"), [("n=4096, d=128, N=1024", True), ("n=16384, d=128, N=512", False)])
+def test_large_clouds_are_twice_as_fast_in_jax(points: str, met: bool) -> None:
+    rows = [
+        make_row(group="jax", problem=points, library=library, arrays="jax", form="jit", median_s=seconds)
+        for library, seconds in [("orthoslice", 1.0), ("jnp", 1.5)]
+    ]
+    assert targets_met(rows) == {f"jax, {points}, against plain jnp": met}
+
+
+@pytest.mark.parametrize(
+    ("group", "problem"), [("projected", gpu_targets.PROJECTED), ("forward", gpu_targets.LONGEST)]
+)
+def test_two_times_are_asked_in_milliseconds(group: str, problem: str) -> None:
+    for seconds, met in [(0.0055, True), (0.0061, False)]:
+        assert targets_met([make_row(group=group, problem=problem, median_s=seconds)]) == {
+            f"{group}, {problem}": met
+        }
+
+
+def test_a_gradient_on_drawn_directions_is_not_compared() -> None:
+    """But the value is; and without a standard error vectors are compared, as are those of projections."""
+    expected = {"value": 1.0, "stderr": 0.01, "vector": np.array([1.0, 2.0])}
+    drawn, other = replace(TORCH, directions="iid"), np.array([2.0, 1.0])
+    assert agreement.judge({"value": 1.05, "vector": other}, expected, drawn).agrees
+    assert not agreement.judge({"value": 1.1, "vector": other}, expected, drawn).agrees
+    assert not agreement.judge({"value": 1.0, "vector": other}, expected, TORCH).agrees
+    del expected["stderr"]
+    assert not agreement.judge({"value": 1.0, "vector": other}, expected, drawn).agrees
+
+
+def test_kinds_with_weights() -> None:
+    """The same points, and weights that sum to 1 and differ; none for other kinds."""
+    weighted = problems.make_data(replace(TINY, data="integers with weights"))
+    plain = problems.make_data(replace(TINY, data="integers"))
+    assert set(weighted) - set(plain) == {"x_weights", "y_weights"}
+    assert np.array_equal(weighted["x"], plain["x"])
+    for name in ("x_weights", "y_weights"):
+        assert weighted[name].sum() == pytest.approx(1, abs=1e-6)
+        assert weighted[name].max() > 10 * weighted[name].min() > 0
 
 
 def test_gpu_benchmark_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

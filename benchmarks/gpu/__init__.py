@@ -19,5 +19,17 @@ GROUPS = {
     "graphs_backward": "Small problems replayed from a CUDA graph: sliced distance and both gradients",
     "projected": "Projected distance against plain torch",
     "projected_backward": "Projected distance and both gradients against plain torch",
+    "weighted": "Points with weights, against ours and plain torch's without and with them",
+    "weighted_backward": "The same with the gradient by one cloud",
+    "weighted_data": "Data as people have it, with weights, against plain torch",
+    "weighted_data_backward": "The same with the gradients of both clouds",
+    "band": "From 16,385 to 60,000 points on 64 directions, against plain torch",
+    "band_backward": "The same with the gradient by one cloud",
+    "hadamard": "Sliced distance on directions drawn anew: Hadamard blocks, orthogonal and independent ones",
+    "hadamard_backward": "The same with the gradient by one cloud",
+    "jax": "JAX under `jit`: our function against plain jnp",
+    "jax_backward": "The same with the gradient by one cloud",
+    "jax_data": "JAX under `jit`: data as people have it, against plain jnp",
+    "jax_data_backward": "The same with the gradients of both clouds",
 }
 """Every group of problems and what it shows."""

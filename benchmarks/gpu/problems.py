@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from benchmarks.data import KINDS
+from benchmarks.data import KINDS, WITH_WEIGHTS
 from benchmarks.problems import CONTROL, OTT, POT, TORCH, Contender, Problem, Schedule, Task
 
 SCHEDULE = Schedule(
@@ -37,6 +37,14 @@ DRAWING = (
     replace(EAGER, directions="iid"),
 )
 PAIR = (LOSS, EAGER)
+# Ours with weights, without them, and plain torch's with them.
+WEIGHTED = (LOSS, replace(LOSS, data="Gaussian"), EAGER)
+DRAWN = (
+    replace(LOSS, directions="hadamard"),
+    replace(LOSS, directions="orthogonal"),
+    replace(LOSS, directions="iid"),
+)
+JAX = tuple(Contender(library=name, arrays="jax", form="jit") for name in ("orthoslice", "jnp"))
 
 SIZES = (
     *((256, 128, 128), (1024, 128, 1024), (4096, 128, 1024)),
@@ -46,7 +54,11 @@ SIZES = (
 SMALL = SIZES[:2]
 DATA = ((256, 16, 128), (4096, 16, 64), (20_011, 3, 64), (300_007, 3, 64), (1_000_000, 3, 64))
 """Of every kind of data."""
-PROJECTED = ((1024, 64, 256), (4096, 64, 256))
+PROJECTED = ((1024, 64, 256), (4096, 64, 256), (16384, 128, 512))
+BAND = tuple((n, 16, 64) for n in (16_385, 20_011, 30_000, 40_000, 60_000))
+HADAMARD = ((256, 128, 128), (4096, 128, 128), (1024, 2048, 2048), (1024, 4096, 4096))
+FEWER_DATA = ((4096, 16, 64), (100_003, 3, 64))
+"""Of every kind of data, with weights and in JAX."""
 _SIZES_DIM = 16
 
 
@@ -58,7 +70,7 @@ def sizes(powers: Iterable[int], others: Iterable[int] = ()) -> list[tuple[int, 
 
 def full_problems() -> list[Problem]:
     """The problems that targets are stated for, and those around them."""
-    return _problems(
+    return _later_problems(SIZES, kinds=FEWER_DATA, band=BAND, hadamard=HADAMARD) + _problems(
         SIZES,
         small=SMALL,
         projected=PROJECTED,
@@ -72,7 +84,7 @@ def full_problems() -> list[Problem]:
 def smoke_problems() -> list[Problem]:
     """The same groups in sizes that take no time."""
     tiny = [(64, 8, 64), (300, 3, 64)]
-    return _problems(
+    return _later_problems(tiny, kinds=[(60, 3, 8)], band=[(70, 3, 8)], hadamard=[(64, 8, 64)]) + _problems(
         tiny,
         small=tiny[:1],
         projected=[(40, 5, 12)],
@@ -114,6 +126,30 @@ def _problems(
     ]
 
 
+def _later_problems(
+    given: Iterable[tuple[int, int, int]],
+    *,
+    kinds: Iterable[tuple[int, int, int]],
+    band: Iterable[tuple[int, int, int]],
+    hadamard: Iterable[tuple[int, int, int]],
+) -> list[Problem]:
+    """Weights, clouds between short and long, Hadamard blocks, and JAX; forward and with gradients."""
+    given, kinds, band, hadamard = map(list, (given, kinds, band, hadamard))
+    found: list[Problem] = []
+    ways: tuple[tuple[str, Task, Task], ...] = (
+        ("", "sliced", "sliced"),
+        ("_backward", "gradient", "gradients"),
+    )
+    for ending, task, of_data in ways:
+        found += _with_weights(_group(f"weighted{ending}", WEIGHTED, given, task))
+        found += _with_weights(_of_all_kinds(_group(f"weighted_data{ending}", PAIR, kinds, of_data)))
+        found += _group(f"band{ending}", PAIR, band, task)
+        found += _group(f"hadamard{ending}", DRAWN, hadamard, task)
+        found += _group(f"jax{ending}", JAX, given, task)
+        found += _of_all_kinds(_group(f"jax_data{ending}", JAX, kinds, of_data))
+    return found
+
+
 def _group(
     group: str, contenders: Iterable[Contender], sizes: Iterable[tuple[int, int, int]], task: Task = "sliced"
 ) -> list[Problem]:
@@ -121,6 +157,10 @@ def _group(
         Problem(group=group, n=n, dim=dim, n_directions=count, contenders=tuple(contenders), task=task)
         for n, dim, count in sizes
     ]
+
+
+def _with_weights(problems: Iterable[Problem]) -> list[Problem]:
+    return [replace(problem, data=problem.data + WITH_WEIGHTS) for problem in problems]
 
 
 def _of_all_kinds(problems: Iterable[Problem]) -> list[Problem]:

@@ -19,6 +19,7 @@ MODULES = {
     "ott": "ott_jax",
     "numpy": "plain_numpy",
     "torch": "plain_torch",
+    "jnp": "plain_jax",
     "control": "control",
     "reference": "reference",
 }
@@ -28,9 +29,17 @@ LABELS = {
     "ott": "OTT-JAX",
     "numpy": "plain NumPy",
     "torch": "plain torch",
+    "jnp": "plain jnp",
     "control": "negative control",
 }
-PACKAGES = {"pot": "ot", "ott": "ott", "torch": "torch", "numpy": "numpy", "orthoslice": "orthoslice"}
+PACKAGES = {
+    "pot": "ot",
+    "ott": "ott",
+    "torch": "torch",
+    "jnp": "jax",
+    "numpy": "numpy",
+    "orthoslice": "orthoslice",
+}
 """What must be importable for a library to take part."""
 
 Answer: TypeAlias = dict[str, Any]

@@ -7,12 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import ott
 from ott.geometry import costs
 from ott.tools import sliced
 
-from benchmarks.libraries import Answer, Job, NotOffered, Solver, read_value
+from benchmarks.libraries import Job, NotOffered, Solver, read_value
+from benchmarks.libraries.plain_jax import read_gradients
 from benchmarks.problems import Data
 
 
@@ -45,7 +45,7 @@ def prepare(job: Job, data: Data) -> Solver:
     function, read = given, read_value
     if job.task != "sliced":
         clouds = (0,) if job.task == "gradient" else (0, 1)
-        function, read = jax.value_and_grad(given, argnums=clouds), _read_gradients
+        function, read = jax.value_and_grad(given, argnums=clouds), read_gradients
     compiled = jax.jit(function).lower(x, y, theta).compile()
     return Solver(lambda seed: compiled(x, y, theta), read, jax.block_until_ready)
 
@@ -53,8 +53,3 @@ def prepare(job: Job, data: Data) -> Solver:
 def _project(points: Any, theta: Any) -> Any:
     # JAX's default on NVIDIA GPUs keeps 10 bits of the factors, which is not float32.
     return jnp.matmul(points, theta.T, precision=jax.lax.Precision.HIGHEST)
-
-
-def _read_gradients(result: Any) -> Answer:
-    value, gradients = result
-    return {"value": float(value), "vector": np.concatenate([np.ravel(part) for part in gradients])}

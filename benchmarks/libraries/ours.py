@@ -34,6 +34,10 @@ def prepare(job: Job, data: Data) -> Solver:
         return _project(job, data)
     if job.task not in ("sliced", "gradient", "gradients", "projected", "projected_gradients"):
         raise NotOffered(job.task)
+    if job.arrays == "jax":
+        from benchmarks.libraries.plain_jax import solver_of_jax
+
+        return solver_of_jax(_value_in_jax, job, data)
     if job.arrays == "torch":
         torch = importlib.import_module("torch")
         data = {name: torch.as_tensor(array) for name, array in data.items()}
@@ -50,7 +54,8 @@ def prepare(job: Job, data: Data) -> Solver:
 
     solve = call if job.directions == "given" else draw_and_call
     if job.form in ("loss", "graph"):
-        solve = _loss(job, is_projected, x, y, theta)
+        weights = {name: data[name] for name in data if name.endswith("weights")}
+        solve = _loss(job, is_projected, x, y, theta, weights)
     if job.arrays != "torch":
         return Solver(solve, read_value)
     from benchmarks.libraries.plain_torch import solver_of
@@ -58,13 +63,19 @@ def prepare(job: Job, data: Data) -> Solver:
     return solver_of(job, x, y, solve)
 
 
-def _loss(job: Job, is_projected: bool, x: Any, y: Any, theta: Any) -> Callable[[int], Any]:
+def _value_in_jax(x: Any, y: Any, theta: Any, p: float) -> Any:
+    return osl.sliced_wasserstein(x, y, p, directions=theta).value
+
+
+def _loss(
+    job: Job, is_projected: bool, x: Any, y: Any, theta: Any, weights: dict[str, Any]
+) -> Callable[[int], Any]:
     """The loss of a training step; where it draws, it moves on to new directions by itself."""
     kind = osl.nn.ProjectedWassersteinLoss if is_projected else osl.nn.SlicedWassersteinLoss
     given = job.directions == "given"
     options = {"directions": theta} if given else {"directions": job.directions, "seed": 0}
     loss = kind(None if given else job.n_directions, p=job.p, **options).to(x.device)
-    return lambda seed: loss(x, y)
+    return lambda seed: loss(x, y, **weights)
 
 
 def _project(job: Job, data: Data) -> Solver:

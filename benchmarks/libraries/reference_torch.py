@@ -31,9 +31,19 @@ def prepare(job: Job, data: Data) -> Solver:
         "matmul": _squares,
         "copy": _mean_square,
     }.get(job.task)
-    if solve is None or len(clouds[0]) != len(clouds[1]) or job.p != 2:
+    is_weighted = "x_weights" in data
+    if (
+        solve is None
+        or len(clouds[0]) != len(clouds[1])
+        or job.p != 2
+        or (is_weighted and solve is not _sliced)
+    ):
         raise NotOffered(job.task)
-    answer = solve(*clouds, data["theta"].double())
+    if is_weighted:
+        weights = (data[f"{name}_weights"].double() for name in ("x", "y"))
+        answer = _weighted(*clouds, data["theta"].double(), *(w / w.sum() for w in weights))
+    else:
+        answer = solve(*clouds, data["theta"].double())
     if job.task == "gradient":
         answer["vector"] = answer["vector"][: clouds[0].numel()]
     elif not job.task.endswith("gradients"):
@@ -60,6 +70,25 @@ def _sliced(x: Any, y: Any, theta: Any) -> Answer:
     all_scores = torch.cat(scores)
     stderr = all_scores.std().item() / len(theta) ** 0.5
     return {"value": all_scores.mean().item(), "stderr": stderr, "vector": _flat(gradients)}
+
+
+def _weighted(x: Any, y: Any, theta: Any, x_weights: Any, y_weights: Any) -> Answer:
+    """As :func:`_sliced`, where points have weights."""
+    scores, gradients = [], [torch.zeros_like(x), torch.zeros_like(y)]
+    # About eight tables as long as both clouds stand beside each other.
+    for part, px, py in _orders(x, y, theta, width=4):
+        ends = [weights[one.indices].cumsum(1) for weights, one in ((x_weights, px), (y_weights, py))]
+        cuts = torch.sort(torch.cat(ends, 1), 1).values
+        mass = torch.diff(cuts, dim=1, prepend=torch.zeros_like(cuts[:, :1]))
+        ranks = [torch.searchsorted(own, cuts).clamp_(max=own.shape[1] - 1) for own in ends]
+        gap = px.values.gather(1, ranks[0]) - py.values.gather(1, ranks[1])
+        scores.append((gap**2 * mass).sum(1))
+        for gradient, one, rank, sign in zip(gradients, (px, py), ranks, (1, -1), strict=True):
+            slopes = torch.zeros_like(one.values).scatter_add_(
+                1, one.indices.gather(1, rank), sign * gap * mass
+            )
+            gradient.addmm_(slopes.T, part, alpha=2 / len(theta))
+    return {"value": torch.cat(scores).mean().item(), "vector": _flat(gradients)}
 
 
 def _projected(x: Any, y: Any, theta: Any) -> Answer:
