@@ -43,14 +43,17 @@ POWERS = [1, 1.5, 2, 3]
 WANTED = [(True, True), (True, False), (False, True), (False, False)]
 
 
-@pytest.fixture
-def small_chip(monkeypatch):
-    """Rows above 100 are long, and dealt to buckets of about 200 that a block of 512 sorts."""
+@pytest.fixture(params=["dealt", "shared"])
+def small_chip(request, monkeypatch):
+    """Rows above 100 are long: dealt to buckets of about 200 that a block of 512 sorts, or shared by such blocks."""
     monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
     monkeypatch.setattr(cuda_rows, "BUCKET", 200)
+    monkeypatch.setattr(cuda_rows, "_SHARE", 200)
+    monkeypatch.setattr(cuda_rows, "_MOST_SHARES", 100 if request.param == "shared" else 0)
+    monkeypatch.setattr(cuda_rows, "_SHARES", cuda_rows.Source("shares", (("SAMPLE", 512), ("RESIDING", 64))))
     monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
     # What was made for other buckets is not for these.
-    monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.LongSort)
+    monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.sorting_long_rows.__wrapped__)
 
 
 def spread(rng, n_rows, n):
@@ -228,10 +231,10 @@ def no_network(small_chip, cuda_device, monkeypatch, tmp_path):
     if cuda_device != "cpu":
         pytest.skip("the change is made to what is compiled for the processor")
     folder = shutil.copytree(Program("buckets").path.parent, tmp_path / "cuda")
-    source = folder / "buckets.cu"
-    text = source.read_text()
-    assert text.count("sort_by_network(entries, size);") == 1
-    source.write_text(text.replace("sort_by_network(entries, size);", ""))
+    for name in ("buckets.cu", "shares.cu"):
+        text = (folder / name).read_text()
+        assert text.count("sort_by_network(entries, size);") == 1
+        (folder / name).write_text(text.replace("sort_by_network(entries, size);", ""))
     monkeypatch.setattr(Program, "path", property(lambda self: folder / f"{self.source}.cu"))
     # No other test has blocks of this shape, so nothing that was compiled from the source itself is taken.
     monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (32, 16))
@@ -246,6 +249,7 @@ def test_every_bucket_fits_on_chip(rng, make, cuda_device):
 
 
 @pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("small_chip", ["dealt"], indirect=True)
 @pytest.mark.parametrize("places", [False, True])
 def test_more_buckets_than_threads(rng, places, cuda_device, monkeypatch):
     """Most buckets are empty: a sample of a block's size has fewer borders than there are buckets."""
@@ -254,6 +258,7 @@ def test_more_buckets_than_threads(rng, places, cuda_device, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("small_chip", ["dealt"], indirect=True)
 @pytest.mark.parametrize("places", [False, True])
 def test_one_bucket(rng, places, cuda_device, monkeypatch):
     monkeypatch.setattr(cuda_rows, "BUCKET", 300)

@@ -21,6 +21,10 @@ _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16
 _BUCKET_SHAPE = (512, 16)
 _RULED = 1024
 
+# Rows of up to _MOST_SHARES shares are sorted by blocks that take a share each, of _SHARE numbers on average, by a
+# sample of the row. Every share means reading the row again.
+_SHARE, _SHARE_SAMPLE, _MOST_SHARES = 5120, 2048, 13
+
 # Coordinates that a block moves to the origin.
 _MOVED = 1 << 13
 
@@ -51,6 +55,7 @@ _GATHER_BYTES = 4 * max(2 * 2 * _GATHERED * _SIDE, 16 * _THREADS)
 
 _MATCH_ROWS = Kernel("match_rows", 6, "iiifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
+_SORT_SHARES = Kernel("sort_shares", 3, "ii")
 _PICK_BORDERS = Kernel("pick_borders", 4, "ii")
 _DEAL_TILES = Kernel("deal_tiles", 8, "iii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
@@ -116,6 +121,7 @@ def _compiled_for(source: Source, shape: Shape) -> Program:
 _SORT = Source("sort")
 _MATCH_GIVEN = Source("match", (("PROJECTS", 0),))
 _MATCH_CLOUDS = Source("match", (("PROJECTS", 1),))
+_SHARES = Source("shares", (("SAMPLE", _SHARE_SAMPLE), ("RESIDING", 1024)))
 _BUCKETS = Source("buckets", (("RULED", _RULED),))
 
 # All programs are made here, so that what is compiled first can have the others compiled in the background.
@@ -123,7 +129,8 @@ for _places in (True, False):
     for _pair in _SHORT_WITH_PLACES if _places else _SHORT:
         for _source in (_SORT, _MATCH_GIVEN, _MATCH_CLOUDS):
             _compiled_for(_source, Shape(*_pair, _places))
-    _compiled_for(_BUCKETS, Shape(*_BUCKET_SHAPE, _places))
+    for _source in (_SHARES, _BUCKETS):
+        _compiled_for(_source, Shape(*_BUCKET_SHAPE, _places))
 
 
 @functools.cache
@@ -198,9 +205,13 @@ class LongSort:
 
 
 @functools.lru_cache(maxsize=256)
-def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort:
-    """As :func:`sorting`, for rows that do not fit on a chip."""
-    return LongSort(device, slices, n, places)
+def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort | Launch:
+    """As :func:`sorting`, for rows that do not fit on a chip; their numbers in order must be wanted."""
+    shares = max(2, -(-n // _SHARE))
+    if shares > _MOST_SHARES:
+        return LongSort(device, slices, n, places)
+    shape = Shape(*_BUCKET_SHAPE, places)
+    return shape.bind(_SHARES, _SORT_SHARES, device, slices * shares, n, shares)
 
 
 def _words_to_deal(shape: Shape, buckets: int) -> int:

@@ -1,0 +1,138 @@
+// Rows of a few times what a chip holds, sorted in one launch: a block takes a share of its row, the numbers between two borders.
+//
+// All blocks of a row sort the same sample of it, which says where the borders are, and read the whole row. What is below
+// a block's share is only counted: that is where the share begins in the sorted row, and no block waits for another. A
+// share ends with the numbers that equal its upper border, which need no sorting however many they are, so the others are
+// about as many as in a row of distinct numbers.
+//
+// Compiled with SAMPLE defined too, the size of the sample, which is at most CAPACITY, and with RESIDING, how many threads a
+// multiprocessor should hold.
+
+#include "on_chip.cuh"
+
+static_assert(SAMPLE <= CAPACITY, "the sample is sorted on chip");
+
+// Keys of a share: those from `base` on, fewer than `width` above it; the key `width` above it is the border.
+struct Share {
+    u32 base, width;
+
+    __device__ __forceinline__ bool is_below(u32 key) const { return key < base; }
+    __device__ __forceinline__ bool is_inside(u32 key) const { return key - base < width; }
+    __device__ __forceinline__ bool is_border(u32 key) const { return key - base == width && !is_below(key); }
+};
+
+// Share number `share` of `shares`, by a sorted sample of `size` numbers. The first has every number below its border and the
+// last every number above that; no number is the border of the last.
+__device__ __forceinline__ Share share_of(const u32* sample, int size, int share, int shares) {
+    auto border = [&](int k) { return sample[at((int)((long long)k * size / shares))]; };
+    u32 base = share ? border(share) + 1 : 0;
+    return {base, share + 1 < shares ? border(share + 1) - base : 0u - base};
+}
+
+// Gives `use` the numbers from, ..., to - 1 of a row, by one warp in their order: index, whether it is one of them, key.
+template <class Use>
+__device__ __forceinline__ void walk(const float* row, int from, int to, Use use) {
+    constexpr int AT_ONCE = 8;  // loads in flight
+    for (int first = from + threadIdx.x % 32; first - (int)(threadIdx.x % 32) < to; first += 32 * AT_ONCE) {
+        float value[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) value[j] = first + 32 * j < to ? row[first + 32 * j] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) use(first + 32 * j, first + 32 * j < to, ordered(value[j]));
+    }
+}
+
+// Sort `rows (slices, n)`, `shares` blocks a row.
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) sort_shares(
+    const float* rows, float* keys, u32* places, int n, int shares) {
+    SHARED(u32, shared);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = blockIdx.x % shares;
+    const long long row = (long long)(blockIdx.x / shares) * n;
+    rows += row;
+    keys += row;
+    if (PAIRS) places += row;
+    // A warp has a part of the row, so that all can keep the order of places.
+    const int part = (n + THREADS - 1) / THREADS * 32, from = min(warp * part, n), to = min(from + part, n);
+
+    // First the sample and then the share is sorted, by one copy of the code.
+    float values[ITEMS];
+    int size = min(n, SAMPLE);
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x;
+        // A number from each of `size` stretches, at a scrambled place: data may have a regular pattern.
+        int start = (int)((long long)k * n / size), end = (int)((long long)(k + 1) * n / size);
+        u32 noise = (k + 1) * 2654435769u;
+        values[r] = k < size ? rows[start + (noise >> 8) % (u32)(end - start)] : 0.0f;
+    }
+    u32* own_places = nullptr;
+    int below = 0;
+#pragma unroll 1
+    for (bool is_sample = true;; is_sample = false) {
+        sort_on_chip(values, !is_sample, own_places, size, shared);
+        if (!is_sample) break;
+        const Share own = share_of(shared, size, share, shares);
+        // No key is above the largest there is; and a border that occurs twice is the end of the first share of the two.
+        if (share && (own.base == 0 || own.width == ~0u)) return;
+        int counts[3] = {};
+        walk(rows, from, to, [&](int, bool is_there, u32 key) {
+            counts[0] += is_there && own.is_below(key);
+            counts[1] += is_there && own.is_inside(key);
+            counts[2] += is_there && own.is_border(key);
+        });
+        // The sums of all warps, and of those before this one.
+        u32 *tallies = shared + SCRATCH, sums[3], before[3];
+        for (int c = 0; c < 3; c++) {
+            u32 sum = __reduce_add_sync(EVERYONE, counts[c]);
+            if (lane == 0) tallies[c * WARPS + warp] = sum;
+        }
+        __syncthreads();
+        for (int c = 0; c < 3; c++) {
+            u32 count = lane < WARPS ? tallies[c * WARPS + lane] : 0;
+            sums[c] = __reduce_add_sync(EVERYONE, count);
+            before[c] = __reduce_add_sync(EVERYONE, lane < warp ? count : 0);
+        }
+        below = sums[0];
+        size = sums[1];
+        float* taken = size <= CAPACITY ? reinterpret_cast<float*>(shared) : keys + below;
+        own_places = PAIRS ? places + below : nullptr;
+        u32 inside_before = before[1], equal_before = size + before[2];
+        const u32 lanes_before = (1u << lane) - 1;
+        walk(rows, from, to, [&](int k, bool is_there, u32 key) {
+            bool is_inside = is_there && own.is_inside(key);
+            u32 inside = __ballot_sync(EVERYONE, is_inside);
+            if (is_inside) {
+                u32 target = inside_before + __popc(inside & lanes_before);
+                taken[target] = number(key);
+                if (PAIRS) own_places[target] = k;
+            }
+            inside_before += __popc(inside);
+            if (PAIRS) {
+                bool is_border = is_there && own.is_border(key);
+                u32 equal = __ballot_sync(EVERYONE, is_border);
+                if (is_border) own_places[equal_before + __popc(equal & lanes_before)] = k;
+                equal_before += __popc(equal);
+            }
+        });
+        float border = number(own.base + own.width);
+        for (int k = threadIdx.x; k < sums[2]; k += THREADS) keys[below + size + k] = border;
+        __syncthreads();
+        if (size == 0 || size > CAPACITY) break;
+        load_row(values, taken, size);
+        __syncthreads();
+    }
+    keys += below;
+    if (size <= CAPACITY) {
+        write_sorted(shared, size, keys, reinterpret_cast<int*>(own_places));
+        return;
+    }
+    // An unlucky sample, which is next to impossible: slow, but right.
+    Row entries;
+    entries.keys = reinterpret_cast<u32*>(keys);
+    entries.places = own_places;
+    entries.padded = false;
+    for (int k = threadIdx.x; k < size; k += THREADS) entries.keys[k] = ordered(keys[k]);
+    __syncthreads();
+    sort_by_network(entries, size);
+    for (int k = threadIdx.x; k < size; k += THREADS) keys[k] = number(entries.keys[k]);
+}
