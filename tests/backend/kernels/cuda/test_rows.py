@@ -19,6 +19,7 @@ from orthoslice.backend.kernels.cuda.loss import (
     small_step,
     sort_target,
 )
+from orthoslice.backend.kernels.cuda.middle import MiddleStep
 from orthoslice.backend.kernels.cuda.rows import (
     Matched,
     add_up,
@@ -45,7 +46,7 @@ WANTED = [(True, True), (True, False), (False, True), (False, False)]
 
 @pytest.fixture(params=["dealt", "shared"])
 def small_chip(request, monkeypatch):
-    """Rows above 100 are long: dealt to buckets of about 200 that a block of 512 sorts, or shared by such blocks."""
+    """Rows above 100 are long: dealt to buckets of about 200 that a block of 512 sorts, or shared by blocks."""
     monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
     monkeypatch.setattr(cuda_rows, "BUCKET", 200)
     monkeypatch.setattr(cuda_rows, "_SHARE", 200)
@@ -581,8 +582,39 @@ def test_distances_that_are_not_small(cuda_device, monkeypatch):
     assert not is_small_distance(x[0], x[0], 10, 1 << 30)
 
 
+@pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("small_chip", ["shared"], indirect=True)
+@pytest.mark.parametrize("wanted", WANTED)
+@pytest.mark.parametrize(("n", "dim", "slices"), [(101, 3, 2), (1000, 5, 3), (2300, 1, 2)])
+def test_middle_steps(rng, n, dim, slices, wanted, cuda_device, monkeypatch):
+    """Repeated with other data, whose projections are exact; the longest rows are matched in several parts."""
+    monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    run = None
+    for step in range(2):
+        x, y, theta = (
+            as_rows(np.rint(64 * rng.normal(size=(rows, dim))) / 64, cuda_device) for rows in (n, n, slices)
+        )
+        x[:step] = y[:step] = np.nan
+        run = run or small_step(x, y, slices, 2, 1 << 30)
+        assert isinstance(run, MiddleStep)
+        count = torch.tensor(step, device=cuda_device)
+        value, gradient = run(x, y, theta, count, wanted)
+        assert count.item() == step + 1
+        px, py = (theta.double() @ a.double().T for a in (x, y))
+        scores, *slopes = exact(px, py, 2, 1 / slices)
+        expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
+        if step:
+            assert value.isnan()
+        else:
+            assert_rounded(value, scores.sum(), np.float32, slices)
+            if expected:
+                assert_rounded(gradient, torch.cat(expected), np.float32, slices * dim)
+        assert (gradient is None) == (not expected)
+
+
 def test_steps_that_are_not_small(cuda_device, monkeypatch):
     monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
+    monkeypatch.setattr(cuda_loss, "are_shared", lambda n: False)
     x, y, long = (torch.zeros((n, 3), device=cuda_device) for n in (100, 99, 101))
     assert small_step(x, x, 10, 2, 32 * 10 * 100) is not None
     assert small_step(x, x, 10, 2, 32 * 10 * 100 - 1) is None

@@ -9,12 +9,14 @@ import math
 import sys
 
 from orthoslice.backend.array_types import Tensor
+from orthoslice.backend.kernels.cuda.middle import MiddleStep
 from orthoslice.backend.kernels.cuda.products import add_product, product
 from orthoslice.backend.kernels.cuda.rows import (
     MOST_CENTRED,
     Matched,
     Sorted,
     add_up,
+    are_shared,
     finish_step,
     longest_on_chip,
     match_points,
@@ -75,17 +77,15 @@ def sliced_loss(
     return add_up(matched.scores, step), None
 
 
-def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> SmallStep | None:
-    """The same for clouds of these shapes without a target, ready to be repeated, if they are small."""
+def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> SmallStep | MiddleStep | None:
+    """The same for clouds of these shapes without a target, ready to be repeated, unless they are large."""
     (n, dim), m, device = x.shape, y.shape[0], x.get_device()
     work = 2 * slices * n * dim
-    if (
-        n != m
-        or n > longest_on_chip(device)
-        or work > _PROJECT_AT_ONCE
-        or 2 * BYTES_A_NUMBER * slices * n > memory
-    ):
+    if n != m or work > _PROJECT_AT_ONCE or 2 * BYTES_A_NUMBER * slices * n > memory:
         return None
+    if n > longest_on_chip(device):
+        is_middle = are_shared(n) and dim <= MOST_CENTRED
+        return MiddleStep(device, n, dim, slices, p) if is_middle else None
     inside = _projects_inside(x, slices)
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
 

@@ -110,19 +110,30 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     long long first = part * n / parts, last = (part + 1) * n / parts;
     double unit = factor / ((double)n * (double)m);
     double total = 0.0;
+    if (n == m) {
+        // Pairs of equal rank: no masses are to be found out.
+        const float mass = (float)(factor / (double)n);
+        const long long at = row * n;
+#pragma unroll 4
+        for (long long i = at + first + threadIdx.x; i < at + last; i += THREADS) {
+            float difference = x[i] - y[i], pull = mass * slope(difference, p);
+            total += cost(difference, p);
+            if (x_slopes) x_slopes[at + x_places[i]] = pull;
+            if (y_slopes) y_slopes[at + y_places[i]] = -pull;
+        }
+        double sum = block_sum(total, shared);
+        if (threadIdx.x == 0) sums[row * parts + part] = factor / (double)n * sum;
+        return;
+    }
     for (long long i = first + threadIdx.x; i < last; i += THREADS) {
         float value = x[row * n + i], pull = 0.0f;
-        for (long long j = n == m ? i : rank_at(i, n, m); j < m && j * n < (i + 1) * m; j++) {
+        for (long long j = rank_at(i, n, m); j < m && j * n < (i + 1) * m; j++) {
             long long mass = min((i + 1) * m, (j + 1) * n) - max(i * m, j * n);
             float difference = value - y[row * m + j];
             total += (double)mass * cost(difference, p);
             float step = (float)(unit * mass) * slope(difference, p);
             pull += step;
-            if (y_slopes) {
-                float* target = &y_slopes[row * m + y_places[row * m + j]];
-                if (n == m) *target = -step;
-                else atomicAdd(target, -step);
-            }
+            if (y_slopes) atomicAdd(&y_slopes[row * m + y_places[row * m + j]], -step);
         }
         if (x_slopes) x_slopes[row * n + x_places[row * n + i]] = pull;
     }
@@ -253,13 +264,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
 
 // Gradients by points from slopes by projections, `share` times `slopes^T theta`: of x in the first rows of `gradient`,
 // then of y. Either may have no points. A launch is saved by adding up the scores on the way. Slopes and scores of several
-// pairs of clouds are `(rows, clouds)` rows.
+// pairs of clouds are `(rows, clouds)` rows; every score may be in parts.
 extern "C" __global__ void __launch_bounds__(THREADS, 3) finish_step(
     const float* x_slopes, const float* y_slopes, const float* theta, float* gradient, const double* scores, float* total,
-    long long* step, int rows, int n, int m, int dim, int clouds, double share) {
+    long long* step, int rows, int n, int m, int dim, int clouds, int parts, double share) {
     SHARED(u32, shared);
     float* staged = reinterpret_cast<float*>(shared);
-    if (blockIdx.x < clouds) add_up_scores(scores + blockIdx.x, rows, total + blockIdx.x, step, shared, clouds, share);
+    if (blockIdx.x < clouds) add_up_scores(scores + blockIdx.x, rows * parts, total + blockIdx.x, step, shared, clouds, share);
     __syncthreads();
     // Groups of threads share out the directions; a thread holds 4 points and 4 coordinates.
     constexpr int MEMBERS = SIDE * SIDE / 16, GROUPS = THREADS / MEMBERS, SHARE = GATHERED / GROUPS;

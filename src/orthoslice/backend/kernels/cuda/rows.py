@@ -21,8 +21,8 @@ _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16
 _BUCKET_SHAPE = (512, 16)
 _RULED = 1024
 
-# Rows of up to _MOST_SHARES shares are sorted by blocks that take a share each, of _SHARE numbers on average, by a
-# sample of the row. Every share means reading the row again.
+# Of rows of at most _MOST_SHARES shares, of _SHARE numbers on average by a sample, a block sorts a share. Every
+# share means reading the row again.
 _SHARE, _SHARE_SAMPLE, _MOST_SHARES = 5120, 2048, 13
 
 # Coordinates that a block moves to the origin.
@@ -62,7 +62,7 @@ _START_BUCKETS = Kernel("start_buckets", 4, "ii")
 _SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
 _PROJECT = Kernel("project", 6, "iiiii")
-_FINISH_STEP = Kernel("finish_step", 7, "iiiiid")
+_FINISH_STEP = Kernel("finish_step", 7, "iiiiiid")
 _ADD_UP = Kernel("add_up", 3, "id")
 _MOVE_CLOUDS = Kernel("move_clouds", 4, "iiiii")
 _FAR_CENTRE = Kernel("far_centre", 2, "ii")
@@ -207,9 +207,17 @@ class LongSort:
 @functools.lru_cache(maxsize=256)
 def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort | Launch:
     """As :func:`sorting`, for rows that do not fit on a chip; their numbers in order must be wanted."""
+    return (sorting_shares if are_shared(n) else LongSort)(device, slices, n, places)
+
+
+def are_shared(n: int) -> bool:
+    """Whether rows of this length, if they do not fit on a chip, are sorted in one launch."""
+    return -(-n // _SHARE) <= _MOST_SHARES
+
+
+def sorting_shares(device: int, slices: int, n: int, places: bool) -> Launch:
+    """As :func:`sorting_long_rows`, for rows that are shared out; takes tensors or their addresses."""
     shares = max(2, -(-n // _SHARE))
-    if shares > _MOST_SHARES:
-        return LongSort(device, slices, n, places)
     shape = Shape(*_BUCKET_SHAPE, places)
     return shape.bind(_SHARES, _SORT_SHARES, device, slices * shares, n, shares)
 
@@ -305,11 +313,14 @@ def projecting(device: int, slices: int, n: int, m: int, dim: int, clouds: int =
 
 @functools.lru_cache(maxsize=1024)
 def finishing(
-    device: int, slices: int, n: int, m: int, dim: int, clouds: int = 1, share: float = 1.0
+    device: int, slices: int, n: int, m: int, dim: int, clouds: int = 1, share: float = 1.0, parts: int = 1
 ) -> Launch:
-    """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step."""
+    """Takes slopes of n and m points, and theta; then room for the gradients; then scores, total and step.
+
+    Every score is in `parts`.
+    """
     tiles = clouds * -(-dim // _SIDE) * (-(-n // _SIDE) - (-m // _SIDE))
-    sizes = slices, n, m, dim, clouds, share
+    sizes = slices, n, m, dim, clouds, parts, share
     return _bind_plain(_FINISH_STEP, device, tiles, *sizes, shared_bytes=_GATHER_BYTES)
 
 
@@ -319,19 +330,30 @@ def adding(device: int, slices: int, clouds: int = 1, share: float = 1.0) -> Lau
     return _bind_plain(_ADD_UP, device, clouds, slices, share)
 
 
+def parts_of(n: int) -> int:
+    """In how many parts a row of n numbers is matched, where the other has at most as many."""
+    return -(-n // _RANKS_A_PART)
+
+
+def matching_sorted(device: int, slices: int, n: int, m: int, p: float, factor: float) -> Launch:
+    """Takes sorted rows x and y, n >= m, and their places; then room for `(slices, parts_of(n))` and slopes."""
+    parts = parts_of(n)
+    return _bind_plain(_MATCH_SORTED, device, slices * parts, n, m, parts, p, factor)
+
+
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """As :func:`match_rows`, for sorted rows; a side whose derivatives are wanted must have its places."""
     (slices, n), m = x.keys.shape, y.keys.shape[1]
     if n < m:
         scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
         return Matched(scores, x_slopes, y_slopes)
-    parts = -(-n // _RANKS_A_PART)
+    parts = parts_of(n)
     sums = empty(x.keys, (slices, parts), "float64")
     x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
     # A point of the smaller cloud collects from several of the other.
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
     y_slopes = fill((slices, m)) if wanted[1] else None
-    launch = _bind_plain(_MATCH_SORTED, x.keys.get_device(), slices * parts, n, m, parts, p, factor)
+    launch = matching_sorted(x.keys.get_device(), slices, n, m, p, factor)
     launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
