@@ -52,7 +52,8 @@ def small_chip(request, monkeypatch):
     monkeypatch.setattr(cuda_rows, "_SHARE", 200)
     monkeypatch.setattr(cuda_rows, "_MOST_SHARES", 100 if request.param == "shared" else 0)
     monkeypatch.setattr(cuda_rows, "_SHARES", cuda_rows.Source("shares", (("SAMPLE", 512), ("RESIDING", 64))))
-    monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
+    for shape in ("_BUCKET_SHAPE", "_SAMPLE_SHAPE"):
+        monkeypatch.setattr(cuda_rows, shape, (64, 8))
     # What was made for other buckets is not for these.
     monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.sorting_long_rows.__wrapped__)
 
@@ -238,7 +239,8 @@ def no_network(small_chip, cuda_device, monkeypatch, tmp_path):
         (folder / name).write_text(text.replace("sort_by_network(entries, size);", ""))
     monkeypatch.setattr(Program, "path", property(lambda self: folder / f"{self.source}.cu"))
     # No other test has blocks of this shape, so nothing that was compiled from the source itself is taken.
-    monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (32, 16))
+    for shape in ("_BUCKET_SHAPE", "_SAMPLE_SHAPE"):
+        monkeypatch.setattr(cuda_rows, shape, (32, 16))
 
 
 @pytest.mark.usefixtures("no_network")
@@ -256,6 +258,18 @@ def test_more_buckets_than_threads(rng, places, cuda_device, monkeypatch):
     """Most buckets are empty: a sample of a block's size has fewer borders than there are buckets."""
     monkeypatch.setattr(cuda_rows, "BUCKET", 2)
     assert_sorted(as_rows(spread(rng, 2, 1000), cuda_device), places)
+
+
+@pytest.mark.usefixtures("small_chip")
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("make", [spread, half_equal, doubled, falling])
+def test_samples_that_mislead(rng, make, places, cuda_device, monkeypatch):
+    """Buckets are as full as can be on average, so that half of them overflow."""
+    monkeypatch.setattr(cuda_rows, "BUCKET", 512)
+    monkeypatch.setattr(cuda_rows, "_SHARE", 512)
+    rows = as_rows(make(rng, 2, 4096), cuda_device)
+    rows[1, 0], rows[1, 1] = torch.inf, -torch.inf
+    assert_sorted(rows, places)
 
 
 @pytest.mark.usefixtures("small_chip")

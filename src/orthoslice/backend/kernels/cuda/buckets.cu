@@ -5,7 +5,12 @@
 // a row of distinct numbers. A row with `buckets - 1` borders thus has `2 * buckets` buckets: those between the borders
 // have even numbers, and the one of border b is 2 b + 1. The last has no border, and nothing is ever in it.
 //
-// Compiled with RULED defined too, the number of cells between the borders of a row.
+// With places, numbers are dealt twice: first they are only counted, so that every bucket begins where the one before it
+// ends. Without, every bucket between borders has a slot of a size that few buckets exceed, and numbers are dealt once; what
+// does not fit a slot is fetched from the row again, and numbers that equal a border are only counted.
+//
+// Compiled with RULED defined too, the number of cells between the borders of a row, and with RESIDING, how many threads
+// a multiprocessor should hold.
 
 #include "on_chip.cuh"
 
@@ -29,7 +34,7 @@ struct Ruler {
 // Borders of the buckets of every row, from a sorted sample of CAPACITY numbers, and after them whether the row is tied,
 // `(rows, buckets)`; and for every cell of the ruler how many borders are reached before it and within it,
 // `(rows, RULED)`, two counts in a word. The counts `cursors (rows, 2 buckets)` start from 0.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) pick_borders(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) pick_borders(
     const float* rows, u32* borders, u32* reached, u32* cursors, int n, int buckets) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
@@ -134,15 +139,16 @@ struct TileStarts {
     }
 };
 
-// Deal the numbers of a tile of CAPACITY to the buckets of its row. Without `out`: only count them.
+// Deal the numbers of a tile of CAPACITY to the buckets of its row: to `out (rows, n)` or, without places, to slots
+// `(rows, buckets, slot)`. Without `out`: only count them.
 //
 // `cursors (rows, 2 buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them in
 // any order, which shows only in the order of a bucket, and that is sorted next. But the buckets of equal numbers are
 // not: where places matter, a tied row is dealt in order. Its tiles have counts of their own, `(rows, tiles, 2 buckets)`,
 // which then become how many numbers of a bucket earlier tiles have; and `starts` is where the buckets begin.
-extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tiles(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_tiles(
     const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* tile_counts, const u32* starts,
-    float* out, u32* out_places, int n, int tiles, int buckets) {
+    float* out, u32* out_places, int n, int tiles, int buckets, int slot) {
     SHARED(u32, shared);
     // The borders and their table are done with when a tile is put in order in the same room.
     u32 *keys = shared, *owners = shared + PADDED, *table = shared, *edges = table + RULED;
@@ -215,10 +221,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(1024)) deal_tile
     for (int r = 0; r < ITEMS; r++) {
         int k = r * THREADS + threadIdx.x;
         if (k < size) {
-            u32 owner = owners[at(k)];
-            long long to = (long long)row * n + (u32)(shifts[owner >> 16] + k);
+            u32 owner = owners[at(k)], bucket = owner >> 16, place = shifts[bucket] + k;
+#if PAIRS
+            long long to = (long long)row * n + place;
             out[to] = __uint_as_float(keys[at(k)]);
-            if (PAIRS) out_places[to] = first + (owner & 0xffffu);
+            out_places[to] = first + (owner & 0xffffu);
+#else
+            float* own = out + ((long long)row * buckets + bucket / 2) * slot;
+            if (bucket % 2 == 0 && place < slot) own[place] = __uint_as_float(keys[at(k)]);
+#endif
         }
     }
 }
@@ -249,7 +260,7 @@ struct RowStarts {
 };
 
 // From counts of buckets to where each begins, in every row.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) start_buckets(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) start_buckets(
     const u32* borders, u32* cursors, u32* tile_counts, u32* starts, int tiles, int buckets) {
     SHARED(u32, shared);
     long long row = blockIdx.x;
@@ -259,25 +270,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) start_buckets(
     start_each(size, shared, RowStarts{cursors + row * size, starts + row * size, of_tiles, tiles, size});
 }
 
-// Sort every bucket between borders, in place; those of equal numbers are as they should be.
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sort_buckets(
-    float* keys, u32* places, const u32* borders, const u32* starts, int n, int buckets) {
+// Put the numbers of a bucket that does not fit its slot, those of a row from `low` to `high`, into `out`.
+__device__ void fetch_bucket(const float* row, int n, u32 low, u32 high, float* out, u32* cursor) {
+    if (threadIdx.x == 0) *cursor = 0;
+    __syncthreads();
+    for (int k = threadIdx.x; k < n; k += THREADS) {
+        u32 key = ordered(row[k]);
+        if (key >= low && key <= high) out[atomicAdd(cursor, 1u)] = number(key);
+    }
+    __syncthreads();
+}
+
+// Sort every bucket between borders: in place, or from its slot. Those of equal numbers are as they should be with places,
+// and else written here.
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) sort_buckets(
+    float* keys, u32* places, const u32* borders, const u32* starts, const float* rows, const float* slots, int n,
+    int buckets, int slot) {
     SHARED(u32, shared);
-    int row = blockIdx.x / buckets, bucket = blockIdx.x % buckets;
-    const u32* start = starts + (long long)row * 2 * buckets + 2 * bucket;
+    const int bucket = blockIdx.x % buckets;
+    const long long row = blockIdx.x / buckets;
+    const u32 *start = starts + row * 2 * buckets + 2 * bucket, *edges = borders + row * buckets;
     int first = start[0], size = start[1] - first;
-    float* own = keys + (long long)row * n + first;
-    u32* own_places = PAIRS ? places + (long long)row * n + first : nullptr;
+    float* own = keys + row * n + first;
+    u32* own_places = PAIRS ? places + row * n + first : nullptr;
     // Only tied rows are dealt in order of place.
-    bool in_order = PAIRS && borders[(long long)row * buckets + buckets - 1];
-    if (size <= CAPACITY) {
+    bool tied = edges[buckets - 1], is_last = bucket + 1 == buckets;
+#if !PAIRS
+    if (tied && !is_last) {
+        int equal = start[2] - start[1];
+        float border = number(edges[bucket]);
+        for (int k = threadIdx.x; k < equal; k += THREADS) own[size + k] = border;
+    }
+#endif
+    if (size == 0) return;
+    if (size <= (PAIRS ? CAPACITY : slot)) {
         float values[ITEMS];
-        load_row(values, own, size);
-        sort_on_chip(values, PAIRS, own_places, size, shared, in_order ? 0 : n - 1);
+        load_row(values, PAIRS ? own : slots + (row * buckets + bucket) * slot, size);
+        sort_on_chip(values, PAIRS, own_places, size, shared, tied ? 0 : n - 1);
         write_sorted(shared, size, own, reinterpret_cast<int*>(own_places));
         return;
     }
     // An unlucky sample, which is next to impossible: slow, but right.
+#if !PAIRS
+    // Without ties no number is between borders that are equal, so what equals the lower one is in this bucket.
+    u32 low = bucket ? edges[bucket - 1] + tied : 0, high = is_last ? ~0u : edges[bucket] - 1;
+    fetch_bucket(rows + row * n, n, low, high, own, shared);
+#endif
     Row entries;
     entries.keys = reinterpret_cast<u32*>(own);
     entries.places = own_places;

@@ -32,7 +32,7 @@ class MiddleStep:
             for of_x, of_y in ((True, False), (False, True), (True, True))
         }
         self._n, self._dim = n, dim
-        # Scores, of twice the width, up to a multiple of 16 bytes; then projections of both clouds, and over them
+        # Scores, of twice the width, to a multiple of 16 bytes; then projections of both clouds, and over them
         # their slopes; rows in order; and places.
         self._scores, self._rows = -(-slices * parts // 2) * 4, 2 * slices * n
 

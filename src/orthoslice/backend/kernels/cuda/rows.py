@@ -19,11 +19,12 @@ _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16
 
 # Of long rows: the shape of a block that deals them out or sorts a bucket, and cells between the borders.
 _BUCKET_SHAPE = (512, 16)
+_SAMPLE_SHAPE = (1024, 16)
 _RULED = 1024
 
 # Of rows of at most _MOST_SHARES shares, of _SHARE numbers on average by a sample, a block sorts a share. Every
 # share means reading the row again.
-_SHARE, _SHARE_SAMPLE, _MOST_SHARES = 5120, 2048, 13
+_SHARE, _SHARE_SAMPLE, _MOST_SHARES = 5120, 2048, 6
 
 # Coordinates that a block moves to the origin.
 _MOVED = 1 << 13
@@ -57,9 +58,9 @@ _MATCH_ROWS = Kernel("match_rows", 6, "iiifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
 _SORT_SHARES = Kernel("sort_shares", 3, "ii")
 _PICK_BORDERS = Kernel("pick_borders", 4, "ii")
-_DEAL_TILES = Kernel("deal_tiles", 8, "iii")
+_DEAL_TILES = Kernel("deal_tiles", 8, "iiii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
-_SORT_BUCKETS = Kernel("sort_buckets", 4, "ii")
+_SORT_BUCKETS = Kernel("sort_buckets", 6, "iii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
 _PROJECT = Kernel("project", 6, "iiiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiiiiid")
@@ -122,7 +123,7 @@ _SORT = Source("sort")
 _MATCH_GIVEN = Source("match", (("PROJECTS", 0),))
 _MATCH_CLOUDS = Source("match", (("PROJECTS", 1),))
 _SHARES = Source("shares", (("SAMPLE", _SHARE_SAMPLE), ("RESIDING", 1024)))
-_BUCKETS = Source("buckets", (("RULED", _RULED),))
+_BUCKETS = Source("buckets", (("RULED", _RULED), ("RESIDING", 1024)))
 
 # All programs are made here, so that what is compiled first can have the others compiled in the background.
 for _places in (True, False):
@@ -131,6 +132,7 @@ for _places in (True, False):
             _compiled_for(_source, Shape(*_pair, _places))
     for _source in (_SHARES, _BUCKETS):
         _compiled_for(_source, Shape(*_BUCKET_SHAPE, _places))
+_compiled_for(_BUCKETS, Shape(*_SAMPLE_SHAPE, False))
 
 
 @functools.cache
@@ -173,21 +175,28 @@ def sort_rows(rows: Tensor, places: bool) -> Sorted:
     return Sorted(keys, order)
 
 
+def _sample_shapes() -> tuple[Shape, ...]:
+    return Shape(*_SAMPLE_SHAPE, False), Shape(*_BUCKET_SHAPE, False)
+
+
 class LongSort:
     """Sorts `slices` rows of n numbers that do not fit on a chip."""
 
     def __init__(self, device: int, slices: int, n: int, places: bool) -> None:
         buckets, shape = -(-n // BUCKET), Shape(*_BUCKET_SHAPE, places)
-        tiles = -(-n // shape.capacity)
-        pick = shape._replace(places=False)
+        tiles, slot = -(-n // shape.capacity), shape.capacity
         words, grid = _words_to_deal(shape, buckets), slices * tiles
+        sizes = n, tiles, buckets, slot
+        # The larger the sample, the less buckets differ in size.
+        pick = next(s for s in _sample_shapes() if 4 * s.words <= most_shared_bytes(device))
         self._pick = pick.bind(_BUCKETS, _PICK_BORDERS, device, slices, n, buckets)
-        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, grid, n, tiles, buckets, extra_words=words)
+        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, grid, *sizes, extra_words=words)
         self._start = shape.bind(_BUCKETS, _START_BUCKETS, device, slices, tiles, buckets)
-        self._sort = shape.bind(_BUCKETS, _SORT_BUCKETS, device, slices * buckets, n, buckets)
+        self._sort = shape.bind(_BUCKETS, _SORT_BUCKETS, device, slices * buckets, n, buckets, slot)
         # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
-        # and where they begin; and counts of every tile, which are looked at where places matter.
-        per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, 2 * buckets * tiles if places else 0)
+        # and where they begin; and with places counts of every tile, without them slots.
+        per_tile = 2 * buckets * tiles if places else slot * buckets
+        per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, per_tile)
         self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
         self._words = slices * sum(per_row)
 
@@ -196,12 +205,17 @@ class LongSort:
         # One allocation for all: allocating takes longer than splitting.
         room = empty(rows, (self._words,), "int32")
         start = room.data_ptr()
-        borders, reached, cursors, starts, tile_counts = (start + offset for offset in self._offsets)
+        borders, reached, cursors, starts, last = (start + offset for offset in self._offsets)
         self._pick(rows, borders, reached, cursors)
-        self._deal(rows, borders, reached, cursors, tile_counts, starts, None, None)
-        self._start(borders, cursors, tile_counts, starts)
-        self._deal(rows, borders, reached, cursors, tile_counts, starts, keys, order)
-        self._sort(keys, order, borders, starts)
+        if order is None:
+            self._deal(rows, borders, reached, cursors, None, starts, last, None)
+            self._start(borders, cursors, None, starts)
+            self._sort(keys, None, borders, starts, rows, last)
+        else:
+            self._deal(rows, borders, reached, cursors, last, starts, None, None)
+            self._start(borders, cursors, last, starts)
+            self._deal(rows, borders, reached, cursors, last, starts, keys, order)
+            self._sort(keys, order, borders, starts, None, None)
 
 
 @functools.lru_cache(maxsize=256)
