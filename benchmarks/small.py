@@ -117,6 +117,10 @@ def gpu_pairs(x: Any, y: Any, theta: Any) -> dict[str, Pair]:
             lambda: osl.sliced_wasserstein(tx, ty, directions="orthogonal", n_directions=count, rng=0),
             lambda: plain(tx, ty, drawn()),
         ),
+        "function, new seeds": (
+            lambda: osl.sliced_wasserstein(tx, ty, directions="orthogonal", n_directions=count, rng=None),
+            lambda: plain(tx, ty, drawn()),
+        ),
         "64 clouds, given": (
             lambda: osl.sliced_wasserstein(bx, by, directions=tv),
             lambda: plain(bx, by, tv),

@@ -252,7 +252,9 @@ def forget_directions() -> None:
 def draw_all(sampler: Sampler, layout: Layout, dim: int, dtype: DType, key: Key) -> Array:
     """All directions of a layout as rows of one matrix, for samplers that draw such rows."""
     parts = [cast(Any, draw_blocks(blocks)).theta for blocks in all_blocks(sampler, layout, dim, dtype, key)]
-    return (parts[0] if len(parts) == 1 else concat_rows(parts))[: layout.n_directions]
+    rows = parts[0] if len(parts) == 1 else concat_rows(parts)
+    # On a GPU a view takes longer than this look.
+    return rows if rows.shape[0] == layout.n_directions else rows[: layout.n_directions]
 
 
 def all_blocks(sampler: Sampler, layout: Layout, dim: int, dtype: DType, key: Key) -> list[Blocks]:
