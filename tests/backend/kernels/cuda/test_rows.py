@@ -517,14 +517,15 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("m", [300, 170])
 def test_losses_of_long_rows(rng, m, wanted, cuda_device, monkeypatch):
-    """Of clouds of one size, both are sorted at once or one after the other."""
+    """Projected by the kernel or the library; clouds of one size are sorted at once or one after the other."""
     monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
     x, y, theta = (as_rows(rng.normal(size=(rows, 3)), cuda_device) for rows in (300, m, 4))
     x[:200] = 0.25
     scores, *slopes = exact(theta.double() @ x.double().T, theta.double() @ y.double().T, 2, 1 / 4)
     expected = [slope.T @ theta.double() for slope, want in zip(slopes, wanted, strict=True) if want]
-    for at_once in (1 << 20, 0):
+    for at_once, few in ((1 << 20, 8), (0, 8), (1 << 20, 0), (0, 0)):
         monkeypatch.setattr(cuda_loss, "_SORT_AT_ONCE", at_once)
+        monkeypatch.setattr(cuda_loss, "FEW_COORDINATES", few)
         value, gradient = sliced_loss(x, y, theta, None, 2, wanted, 1 << 30, None)
         assert_rounded(value, scores.sum(), np.float32, 4)
         if expected:
@@ -628,7 +629,7 @@ def test_middle_steps(rng, n, dim, slices, wanted, cuda_device, monkeypatch):
 
 def test_steps_that_are_not_small(cuda_device, monkeypatch):
     monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
-    monkeypatch.setattr(cuda_loss, "are_shared", lambda n: False)
+    monkeypatch.setattr(cuda_loss, "_SORT_AT_ONCE", 0)
     x, y, long = (torch.zeros((n, 3), device=cuda_device) for n in (100, 99, 101))
     assert small_step(x, x, 10, 2, 32 * 10 * 100) is not None
     assert small_step(x, x, 10, 2, 32 * 10 * 100 - 1) is None
@@ -691,6 +692,17 @@ def test_chips_with_less_room(monkeypatch):
     words = shape.words
     extra_words = cuda_rows._words_to_deal(shape, LONGEST_CUDA_ROW // cuda_rows.BUCKET)
     assert 4 * (words + extra_words) <= 99 * 1024
+
+
+@pytest.mark.parametrize(("n", "slices"), [(1, 1), (1025, 65)])
+@pytest.mark.parametrize("dim", [1, 3, 4, 5, 8])
+def test_projections_on_few_coordinates(rng, n, slices, dim, cuda_device):
+    clouds = tuple(as_rows(rng.normal(size=(n, dim)), cuda_device) for _ in range(2))
+    theta = as_rows(rng.normal(size=(slices, dim)), cuda_device)
+    for some in (clouds, clouds[1:]):
+        found = cuda_rows.project_few(some, theta)
+        expected = torch.stack([theta.double() @ cloud.double().T for cloud in some])
+        assert_rounded(found, expected, np.float32, dim)
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (2, 3), (63, 33), (257, 64), (1000, 5)])

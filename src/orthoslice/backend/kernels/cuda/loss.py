@@ -12,11 +12,11 @@ from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda.middle import MiddleStep
 from orthoslice.backend.kernels.cuda.products import add_product, product
 from orthoslice.backend.kernels.cuda.rows import (
+    FEW_COORDINATES,
     MOST_CENTRED,
     Matched,
     Sorted,
     add_up,
-    are_shared,
     finish_step,
     longest_on_chip,
     match_points,
@@ -25,6 +25,7 @@ from orthoslice.backend.kernels.cuda.rows import (
     match_sorted,
     move_clouds,
     numbers_a_thread,
+    project_few,
     sort_rows,
 )
 from orthoslice.backend.kernels.cuda.small import SmallDistance, SmallStep
@@ -45,6 +46,9 @@ _SORT_AT_ONCE = 1 << 23
 BYTES_A_NUMBER = 16
 """Working memory: the projection, its sorted copy and its place, and the slope."""
 
+_BYTES_DEALT = 18
+"""Without slopes: the projection, its sorted copy, and slots with room for more than twice as many."""
+
 
 def sliced_loss(
     x: Tensor,
@@ -64,7 +68,7 @@ def sliced_loss(
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
     # Parts of equal size, each of which fits `memory`.
-    parts = -(-slices // max(1, memory // (BYTES_A_NUMBER * (n + m))))
+    parts = -(-slices // max(1, memory // ((BYTES_A_NUMBER if any(wanted) else _BYTES_DEALT) * (n + m))))
     if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
         return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
     if target is None:
@@ -84,7 +88,7 @@ def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> Smal
     if n != m or work > _PROJECT_AT_ONCE or 2 * BYTES_A_NUMBER * slices * n > memory:
         return None
     if n > longest_on_chip(device):
-        is_middle = are_shared(n) and dim <= MOST_CENTRED
+        is_middle = dim <= MOST_CENTRED and slices * n <= min(_SORT_AT_ONCE, memory // (2 * _BYTES_DEALT))
         return MiddleStep(device, n, dim, slices, p) if is_middle else None
     inside = _projects_inside(x, slices)
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
@@ -164,23 +168,37 @@ def _match_moved(
     """The same for clouds that are moved to the origin, with products left to the library."""
     if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
         return match_rows(product(theta, x.T), product(theta, y.T), p, factor, wanted)
-    if target_keys is None and wanted[0] == wanted[1] and _saves_launches(x, y, theta):
-        both = x.new_empty((2 * theta.shape[0], x.shape[0]))
-        for cloud, rows in zip((x, y), both.chunk(2), strict=True):
-            add_product(rows, theta, cloud.T, is_first=True)
-        keys, places = sort_rows(both, wanted[0])
+    if target_keys is None and wanted[0] == wanted[1] and _sorts_at_once(x, y, theta, wanted[0]):
+        keys, places = sort_rows(_project_pair(x, y, theta), wanted[0])
         known = places.chunk(2) if wanted[0] else (None, None)
         px, py = map(Sorted, keys.chunk(2), known)
         return match_sorted(px, py, p, factor, wanted)
     # Projections are freed once sorted: those of both clouds are never in memory together.
-    px = sort_rows(product(theta, x.T), wanted[0])
-    py = Sorted(target_keys, None) if target_keys is not None else sort_rows(product(theta, y.T), wanted[1])
+    px = sort_rows(_project(x, theta), wanted[0])
+    py = Sorted(target_keys, None) if target_keys is not None else sort_rows(_project(y, theta), wanted[1])
     return match_sorted(px, py, p, factor, wanted)
 
 
-def _saves_launches(x: Tensor, y: Tensor, theta: Tensor) -> bool:
-    """Whether both clouds can be sorted at once, and are so small that the host takes longer than the GPU."""
-    return x.shape == y.shape and bool(theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
+def _project(cloud: Tensor, theta: Tensor) -> Tensor:
+    """Projections `(slices, n)` of a cloud that is moved to the origin."""
+    if cloud.shape[1] <= FEW_COORDINATES:
+        return project_few((cloud,), theta)[0]
+    return product(theta, cloud.T)
+
+
+def _project_pair(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
+    """Projections of two clouds of one shape, `(2 slices, n)`."""
+    if x.shape[1] <= FEW_COORDINATES:
+        return project_few((x, y), theta).flatten(0, 1)
+    both = x.new_empty((2 * theta.shape[0], x.shape[0]))
+    for cloud, rows in zip((x, y), both.chunk(2), strict=True):
+        add_product(rows, theta, cloud.T, is_first=True)
+    return both
+
+
+def _sorts_at_once(x: Tensor, y: Tensor, theta: Tensor, places: bool) -> bool:
+    """Whether both clouds are sorted at once: small ones to save time of the host, others if there is room."""
+    return x.shape == y.shape and bool(not places or theta.shape[0] * x.shape[0] <= _SORT_AT_ONCE)
 
 
 def _carry_back(total: Tensor, matched: Matched, theta: Tensor) -> Tensor:
@@ -205,4 +223,4 @@ def sort_target(y: Tensor, theta: Tensor) -> Sorted:
     """A fixed target, projected on fixed directions and sorted: once for all steps."""
     y = y.float().contiguous()
     moved, _ = move_clouds(y, y[:0], y)
-    return sort_rows(product(theta, moved.T), places=False)
+    return sort_rows(_project(moved, theta), places=False)

@@ -14,17 +14,17 @@ from orthoslice.backend.kernels.cuda.rows import (
     matching_sorted,
     parts_of,
     projecting,
-    sorting_shares,
+    sorting_long_rows,
 )
 
 
 class MiddleStep:
-    """The loss of clouds of a few times what a chip sorts: rows are shared out to blocks, and then matched."""
+    """The loss of clouds of `n` points against each other, for clouds that a chip does not sort in one go."""
 
     def __init__(self, device: int, n: int, dim: int, slices: int, p: float) -> None:
         parts = parts_of(n)
         self._project = projecting(device, slices, n, n, dim)
-        self._sort = functools.partial(sorting_shares, device, 2 * slices, n)
+        self._sort = functools.partial(sorting_long_rows, device, 2 * slices, n)
         self._match = matching_sorted(device, slices, n, n, p, 1 / slices)
         self._add_up = adding(device, slices * parts)
         self._finish = {
@@ -43,14 +43,15 @@ class MiddleStep:
         x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
         of_x, of_y = wanted
         some = of_x or of_y
-        room = x.new_empty(self._scores + (3 if some else 2) * self._rows)
+        sort, words = self._sort(some), self._scores + (3 if some else 2) * self._rows
+        room = x.new_empty(words + sort.words)
         total = x.new_empty(())
         scores = room.data_ptr()
         size = 2 * self._rows
         rows = scores + 4 * self._scores
-        keys, places = rows + 2 * size, rows + 4 * size if some else 0
+        keys, places = rows + 2 * size, rows + 4 * size
         self._project(x, y, theta, None, rows, rows + size)
-        self._sort(some)(rows, keys, places)
+        sort.run(scores + 4 * words, rows, keys, places if some else None)
         x_slopes, y_slopes = rows if of_x else 0, rows + size if of_y else 0
         self._match(keys, keys + size, places, places + size, scores, x_slopes, y_slopes)
         if not some:

@@ -111,15 +111,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     double unit = factor / ((double)n * (double)m);
     double total = 0.0;
     if (n == m) {
-        // Pairs of equal rank: no masses are to be found out.
+        // Pairs of equal rank: no masses are to be found out, and several of them are loaded at a time.
+        constexpr int AT_ONCE = 8;
         const float mass = (float)(factor / (double)n);
-        const long long at = row * n;
-#pragma unroll 4
-        for (long long i = at + first + threadIdx.x; i < at + last; i += THREADS) {
-            float difference = x[i] - y[i], pull = mass * slope(difference, p);
-            total += cost(difference, p);
-            if (x_slopes) x_slopes[at + x_places[i]] = pull;
-            if (y_slopes) y_slopes[at + y_places[i]] = -pull;
+        const float *own = x + row * n, *others = y + row * n;
+        for (int start = (int)first; start < last; start += AT_ONCE * THREADS) {
+            float value[AT_ONCE], other[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                int i = start + j * THREADS + threadIdx.x;
+                value[j] = i < last ? own[i] : 0.0f;
+                other[j] = i < last ? others[i] : 0.0f;
+            }
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                long long i = row * n + start + j * THREADS + threadIdx.x;
+                if (i >= row * n + last) break;
+                float difference = value[j] - other[j], pull = mass * slope(difference, p);
+                total += cost(difference, p);
+                if (x_slopes) x_slopes[row * n + x_places[i]] = pull;
+                if (y_slopes) y_slopes[row * n + y_places[i]] = -pull;
+            }
         }
         double sum = block_sum(total, shared);
         if (threadIdx.x == 0) sums[row * parts + part] = factor / (double)n * sum;
@@ -260,6 +272,54 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project(
         for (int half = 0; half < 2; half++)
             store_four(out, (first_row + row + i) * (long long)clouds + pair, slices * clouds,
                        first_point + column + 64 * half, size, aligned, sum[i] + 4 * half);
+}
+
+// Projections `(slices, n)` of the points of one cloud, of at most WIDTH coordinates, four a thread.
+template <int WIDTH>
+__device__ __forceinline__ void project_points(
+    const float* points, const float* theta, float* out, int slices, int n, int dim, int first_point, int first_row,
+    float* along) {
+    constexpr int POINTS = 4, ROWS = DIRECTIONS;
+    int rows = min(ROWS, slices - first_row);
+    for (int k = threadIdx.x; k < rows * WIDTH; k += THREADS) {
+        int d = k % WIDTH;
+        along[k] = d < dim ? theta[(long long)(first_row + k / WIDTH) * dim + d] : 0.0f;
+    }
+    float here[POINTS][WIDTH];
+#pragma unroll
+    for (int j = 0; j < POINTS; j++) {
+        int i = first_point + j * THREADS + threadIdx.x;
+#pragma unroll
+        for (int d = 0; d < WIDTH; d++) here[j][d] = i < n && d < dim ? points[(long long)i * dim + d] : 0.0f;
+    }
+    __syncthreads();
+    float* to = out + (long long)first_row * n + first_point + threadIdx.x;
+    for (int row = 0; row < rows; row++, to += n) {
+        float sum[POINTS] = {};
+#pragma unroll
+        for (int d = 0; d < WIDTH; d++)
+#pragma unroll
+            for (int j = 0; j < POINTS; j++) sum[j] = fmaf(along[row * WIDTH + d], here[j][d], sum[j]);
+#pragma unroll
+        for (int j = 0; j < POINTS; j++)
+            if (first_point + j * THREADS + (int)threadIdx.x < n) to[j * THREADS] = sum[j];
+    }
+}
+
+// The same as `project` for clouds of one pair, of at most 8 coordinates, that are not moved: points stay in registers, and
+// products of the library take four times as long as it takes to write them.
+extern "C" __global__ void __launch_bounds__(THREADS) project_few(
+    const float* x, const float* y, const float* theta, float* px, float* py, int slices, int n, int m, int dim) {
+    SHARED(u32, shared);
+    constexpr int TILE = 4 * THREADS;
+    int x_tiles = (n + TILE - 1) / TILE, tiles = x_tiles + (m + TILE - 1) / TILE;
+    int tile = blockIdx.x % tiles, first_row = blockIdx.x / tiles * DIRECTIONS;
+    bool of_x = tile < x_tiles;
+    const float* cloud = of_x ? x : y;
+    float *out = of_x ? px : py, *along = reinterpret_cast<float*>(shared);
+    int size = of_x ? n : m, first_point = (of_x ? tile : tile - x_tiles) * TILE;
+    if (dim <= 4) project_points<4>(cloud, theta, out, slices, size, dim, first_point, first_row, along);
+    else project_points<8>(cloud, theta, out, slices, size, dim, first_point, first_row, along);
 }
 
 // Gradients by points from slopes by projections, `share` times `slopes^T theta`: of x in the first rows of `gradient`,

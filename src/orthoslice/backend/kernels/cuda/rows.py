@@ -32,6 +32,9 @@ _MOVED = 1 << 13
 # What a block takes of rows that are sorted. More would spread the slopes of too many rows over the cache.
 _RANKS_A_PART = 2048
 
+FEW_COORDINATES = 8
+"""Up to how many of them :func:`project_few` takes."""
+
 MOST_CENTRED = 8192
 """Coordinates up to which the kernel that projects moves clouds to the origin: it has their centre on chip."""
 
@@ -62,6 +65,7 @@ _DEAL_TILES = Kernel("deal_tiles", 8, "iiii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
 _SORT_BUCKETS = Kernel("sort_buckets", 6, "iii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
+_PROJECT_FEW = Kernel("project_few", 5, "iiii")
 _PROJECT = Kernel("project", 6, "iiiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiiiiid")
 _ADD_UP = Kernel("add_up", 3, "id")
@@ -175,22 +179,25 @@ def sort_rows(rows: Tensor, places: bool) -> Sorted:
     return Sorted(keys, order)
 
 
-def _sample_shapes() -> tuple[Shape, ...]:
-    return Shape(*_SAMPLE_SHAPE, False), Shape(*_BUCKET_SHAPE, False)
-
-
 class LongSort:
     """Sorts `slices` rows of n numbers that do not fit on a chip."""
 
+    words: int
+    """Of working memory."""
+
     def __init__(self, device: int, slices: int, n: int, places: bool) -> None:
-        buckets, shape = -(-n // BUCKET), Shape(*_BUCKET_SHAPE, places)
-        tiles, slot = -(-n // shape.capacity), shape.capacity
-        words, grid = _words_to_deal(shape, buckets), slices * tiles
-        sizes = n, tiles, buckets, slot
+        shape, shares = Shape(*_BUCKET_SHAPE, places), max(2, -(-n // _SHARE))
+        self._share, self.words = None, 0
+        if shares <= _MOST_SHARES:
+            self._share = shape.bind(_SHARES, _SORT_SHARES, device, slices * shares, n, shares)
+            return
+        buckets, tiles, slot = -(-n // BUCKET), -(-n // shape.capacity), shape.capacity
+        words, sizes = _words_to_deal(shape, buckets), (n, tiles, buckets, slot)
         # The larger the sample, the less buckets differ in size.
-        pick = next(s for s in _sample_shapes() if 4 * s.words <= most_shared_bytes(device))
+        samples = Shape(*_SAMPLE_SHAPE, False), Shape(*_BUCKET_SHAPE, False)
+        pick = next(s for s in samples if 4 * s.words <= most_shared_bytes(device))
         self._pick = pick.bind(_BUCKETS, _PICK_BORDERS, device, slices, n, buckets)
-        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, grid, *sizes, extra_words=words)
+        self._deal = shape.bind(_BUCKETS, _DEAL_TILES, device, slices * tiles, *sizes, extra_words=words)
         self._start = shape.bind(_BUCKETS, _START_BUCKETS, device, slices, tiles, buckets)
         self._sort = shape.bind(_BUCKETS, _SORT_BUCKETS, device, slices * buckets, n, buckets, slot)
         # Borders, and whether the row is tied; the ruler's table; counts of buckets, which are two a border,
@@ -198,14 +205,20 @@ class LongSort:
         per_tile = 2 * buckets * tiles if places else slot * buckets
         per_row = (buckets, _RULED, 2 * buckets, 2 * buckets, per_tile)
         self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
-        self._words = slices * sum(per_row)
+        self.words = slices * sum(per_row)
 
     def __call__(self, rows: Tensor, keys: Tensor, order: Tensor) -> None:
         """Takes contiguous rows; then room for them in order, and for their places or None."""
         # One allocation for all: allocating takes longer than splitting.
-        room = empty(rows, (self._words,), "int32")
-        start = room.data_ptr()
-        borders, reached, cursors, starts, last = (start + offset for offset in self._offsets)
+        room = empty(rows, (self.words,), "int32") if self.words else None
+        self.run(0 if room is None else room.data_ptr(), rows, keys, order)
+
+    def run(self, room: int, rows: Tensor | int, keys: Tensor | int, order: Tensor | int) -> None:
+        """The same, with room for `words`."""
+        if self._share is not None:
+            self._share(rows, keys, order)
+            return
+        borders, reached, cursors, starts, last = (room + offset for offset in self._offsets)
         self._pick(rows, borders, reached, cursors)
         if order is None:
             self._deal(rows, borders, reached, cursors, None, starts, last, None)
@@ -219,21 +232,9 @@ class LongSort:
 
 
 @functools.lru_cache(maxsize=256)
-def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort | Launch:
+def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort:
     """As :func:`sorting`, for rows that do not fit on a chip; their numbers in order must be wanted."""
-    return (sorting_shares if are_shared(n) else LongSort)(device, slices, n, places)
-
-
-def are_shared(n: int) -> bool:
-    """Whether rows of this length, if they do not fit on a chip, are sorted in one launch."""
-    return -(-n // _SHARE) <= _MOST_SHARES
-
-
-def sorting_shares(device: int, slices: int, n: int, places: bool) -> Launch:
-    """As :func:`sorting_long_rows`, for rows that are shared out; takes tensors or their addresses."""
-    shares = max(2, -(-n // _SHARE))
-    shape = Shape(*_BUCKET_SHAPE, places)
-    return shape.bind(_SHARES, _SORT_SHARES, device, slices * shares, n, shares)
+    return LongSort(device, slices, n, places)
 
 
 def _words_to_deal(shape: Shape, buckets: int) -> int:
@@ -403,6 +404,17 @@ def move_clouds(x: Tensor, y: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     sizes = n, m, like.shape[0], dim, lines
     _bind_plain(_MOVE_CLOUDS, x.get_device(), -(-n // lines) - (-m // lines), *sizes)(x, y, like, out)
     return out[:n], out[n:]
+
+
+def project_few(clouds: tuple[Tensor, ...], theta: Tensor) -> Tensor:
+    """Projections `(clouds, slices, n)` of one or two clouds `(n, dim)` of at most `FEW_COORDINATES`."""
+    (n, dim), slices, size = clouds[0].shape, theta.shape[0], len(clouds)
+    out = theta.new_empty((size, slices, n))
+    blocks = -(-slices // _DIRECTIONS) * size * -(-n // (4 * _THREADS))
+    sizes, room = (slices, n, n * (size - 1), dim), 4 * FEW_COORDINATES * _DIRECTIONS
+    launch = _bind_plain(_PROJECT_FEW, theta.get_device(), blocks, *sizes, shared_bytes=room)
+    launch(clouds[0], clouds[-1], theta, out[0], out[-1])
+    return out
 
 
 def far_centre(points: Tensor) -> Tensor:
