@@ -89,7 +89,7 @@ def test_products_are_rounded_before_they_are_added(size, tmp_path):
     """Of a b + c d a compiler may fuse either product, and may choose another one at another place."""
     program = cuda_hadamard._PROGRAMS[size]
     (tmp_path / "kernels.cu").write_text(compiling._PRELUDE + program.path.read_text())
-    options = ["-ptx", "-arch=sm_90", "-std=c++17", *program.flags]
+    options = ["-ptx", "-arch=sm_90", "-std=c++17", f"-I{program.path.parent}", *program.flags]
     subprocess.run(["nvcc", *options, "kernels.cu", "-o", "kernels.ptx"], cwd=tmp_path, check=True)
     code = (tmp_path / "kernels.ptx").read_text()
     assert "fma." not in code

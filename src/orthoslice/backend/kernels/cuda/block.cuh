@@ -158,17 +158,19 @@ __device__ __forceinline__ float slope(float difference, float p) {
     return difference != difference ? difference : copysignf(size, difference);
 }
 
-// `share` times the sum of `count` scores, `stride` apart, by one block, always in the same order, in single precision;
-// and one more step of a training run.
+// The value of a step in single precision, and one more step of a training run.
+__device__ __forceinline__ void put_sum(double sum, float* out, long long* step) {
+    // A sum that float32 does not hold becomes NaN, as bad input does: never a silent infinity.
+    float value = (float)sum;
+    *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
+    if (step) ++*step;
+}
+
+// Such a value: `share` times the sum of `count` scores, `stride` apart, by one block, always in the same order.
 __device__ void add_up_scores(
     const double* scores, int count, float* out, long long* step, u32* scratch, int stride = 1, double share = 1.0) {
     double total = 0.0;
     for (int k = threadIdx.x; k < count; k += THREADS) total += scores[(long long)k * stride];
     double sum = share * block_sum(total, scratch);
-    if (threadIdx.x == 0) {
-        // A sum that float32 does not hold becomes NaN, as bad input does: never a silent infinity.
-        float value = (float)sum;
-        *out = fabsf(value) < INFINITE ? value : __uint_as_float(0x7fc00000u);
-        if (step) ++*step;
-    }
+    if (threadIdx.x == 0) put_sum(sum, out, step);
 }

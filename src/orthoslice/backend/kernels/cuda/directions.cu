@@ -10,13 +10,6 @@
 
 constexpr int PARTS = WARPS / 4;  // of the inner products of a panel
 
-// The key of a block: folded from the key of all blocks, or from that of a step of a training run.
-__device__ Words block_key(const u32* high, const u32* low, bool is_step, u32 step, int steps, int block, int purpose) {
-    Words key = {*high, *low};
-    if (is_step) key = threefry(key, step, steps);
-    return threefry(key, block, purpose);
-}
-
 // Standard normals `(ahead, blocks, rows, dim)`: of one step, or of all steps of its group unless those are held. They
 // stand in tables `(ahead, blocks, tall, wide)` that are filled up with zeros. On the way, counters become zero.
 extern "C" __global__ void __launch_bounds__(DRAWERS) draw_normals(

@@ -7,7 +7,10 @@
 //
 // Of points with fewer columns than ITEMS, several stand below each other: their columns make one long column.
 //
-// Compiled with THREADS, the most threads of a block, and REAL_BYTES, the size of a number, defined.
+// Compiled with THREADS, the most threads of a block, REAL_BYTES, the size of a number, and FLAGGED, the coordinates of a
+// flag, defined.
+
+#include "block.cuh"
 
 #if REAL_BYTES == 8
 typedef double real;
@@ -194,23 +197,47 @@ __device__ __forceinline__ void each_coordinate(const Tile& tile, int n, int dim
     });
 }
 
-// `out (n_rows, n)` of `points (n, dim)`, by a thread block a tile and block of directions; `signs (blocks, rounds,
-// 2^log_dim)`.
-extern "C" __global__ void __launch_bounds__(THREADS) project_on_blocks(
-    const real* points, const real* signs, real* out, long long first_row, long long n_rows, int n, int dim,
-    int n_tiles, int block_rows, int rounds, int paired, int log_dim, int log_lanes, double scale) {
+// Which of two clouds, of n and m points, a tile belongs to: those of the first one come first.
+struct Side {
+    bool is_first;
+    int number, n;  // of the tile within its cloud, and of the points of that
+
+    __device__ Side(int tile, int log_dim, int log_lanes, int n, int m) {
+        int log_points = max(log_dim, BITS) + log_lanes - log_dim, tiles = (n + (1 << log_points) - 1) >> log_points;
+        is_first = tile < tiles;
+        number = is_first ? tile : tile - tiles;
+        this->n = is_first ? n : m;
+    }
+};
+
+// `px (n_rows, n)` of `x (n, dim)` and `py (n_rows, m)` of `y (m, dim)`, by a thread block a tile and block of
+// directions; `signs (blocks, rounds, 2^log_dim)`. There may be no y. Where some of `flags` says that a coordinate is
+// far from 0, `centre (dim)` is taken off all points; there need not be any.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) project_on_blocks(
+    const real* x, const real* y, const real* centre, const int* flags, const real* signs, real* px, real* py,
+    long long first_row, long long n_rows, int n, int m, int dim, int n_tiles, int block_rows, int rounds, int paired,
+    int log_dim, int log_lanes, double scale) {
     SHARED(real, shared);
-    Tile tile(blockIdx.x % n_tiles, log_dim, log_lanes);
+    Side side(blockIdx.x % n_tiles, log_dim, log_lanes, n, m);
+    Tile tile(side.number, log_dim, log_lanes);
     int block = blockIdx.x / n_tiles;
-    points += tile.first * dim;
+    const real* points = (side.is_first ? x : y) + tile.first * dim;
+    real* out = side.is_first ? px : py;
+    bool is_far = flags && threadIdx.x < (dim + FLAGGED - 1) / FLAGGED && flags[threadIdx.x];
     // All are loaded before any is stored, and without a branch, so that a thread waits for memory once.
     real own[ITEMS];
-    each_coordinate(tile, n, dim, [&](int k, bool is_inside, int from, int) {
+    each_coordinate(tile, side.n, dim, [&](int k, bool is_inside, int from, int) {
         real value = points[from];
         own[k] = is_inside ? value : (real)0;
     });
-    each_coordinate(tile, n, dim, [&](int k, bool, int, int place) { shared[place] = own[k]; });
-    __syncthreads();
+    each_coordinate(tile, side.n, dim, [&](int k, bool, int, int place) { shared[place] = own[k]; });
+    if (__syncthreads_or(is_far)) {
+        for (int k = threadIdx.x; k < tile.items(); k += tile.threads()) {
+            int column = tile.own_column(k);
+            if (column < dim) shared[tile.place_of_item(k)] -= centre[column];
+        }
+        __syncthreads();
+    }
     Window(tile, 0).each(shared, [&](int k, real& there) { own[k] = there; });
     int index = 0;
     for (int round = 0; round < rounds; round++) {
@@ -218,27 +245,50 @@ extern "C" __global__ void __launch_bounds__(THREADS) project_on_blocks(
         Window(tile, index).multiply(own, tile, factor, (real)scale, paired);
         index = transform(own, tile, index, shared);
     }
-    Part part(tile, n, block, block_rows, first_row, n_rows);
+    Part part(tile, side.n, block, block_rows, first_row, n_rows);
     part.each(tile, Window(tile, index), [&](int k, bool is_inside, long long to) {
         if (is_inside) out[to] = own[k];
     });
 }
 
-// The transpose: `out (splits, n, dim)` of `slopes (n_rows, n)`, by a thread block a tile and `split_blocks` blocks of
-// directions, whose sum is kept in shared memory. Two thread blocks shall fit on a multiprocessor, so that one works
-// while the other waits for memory; left alone, the compiler would take more registers.
+// The value of a step from `count` scores, by one thread block of `threads` threads, always in the same order.
+__device__ void put_scores(const double* scores, int count, float* total, long long* step, int threads, double* sums) {
+    double sum = 0.0;
+    for (int k = threadIdx.x; k < count; k += threads) sum += scores[k];
+    sums[threadIdx.x] = sum;
+    for (int half = threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) put_sum(sums[0], total, step);
+}
+
+// The transpose: `out (n + m, dim)` of `x_slopes (n_rows, n)` and, below, of `y_slopes (n_rows, m)`; either may have no
+// points. A thread block takes a tile and `split_blocks` blocks of directions, whose sum is kept in shared memory; of
+// several that share a tile, each leaves its sum in `parts (splits, n + m, dim)`, and the last one, which `counts`
+// (tiles) from 0 tell, adds them up in their order. Where there are scores, one more thread block, the first, makes
+// them the value of a step. Two thread blocks shall fit on a multiprocessor, so that one works while the other waits
+// for memory; left alone, the compiler would take more registers.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) carry_back_from_blocks(
-    const real* slopes, const real* signs, real* out, long long first_row, long long n_rows, int n, int dim,
+    const real* x_slopes, const real* y_slopes, const real* signs, real* out, real* parts, int* counts,
+    const double* scores, float* total, long long* step, long long first_row, long long n_rows, int n, int m, int dim,
     int n_tiles, int block_rows, int rounds, int paired, int log_dim, int log_lanes, double scale, int n_blocks,
     int split_blocks) {
     SHARED(real, shared);
-    Tile tile(blockIdx.x % n_tiles, log_dim, log_lanes);
+    int number = scores ? (int)blockIdx.x - 1 : (int)blockIdx.x;
+    Side side(max(number, 0) % n_tiles, log_dim, log_lanes, n, m);
+    Tile tile(side.number, log_dim, log_lanes);
+    if (number < 0) {
+        put_scores(scores, (int)n_rows, total, step, tile.threads(), reinterpret_cast<double*>(shared));
+        return;
+    }
+    const real* slopes = side.is_first ? x_slopes : y_slopes;
     // One block needs no sum.
-    real* total = split_blocks == 1 ? shared : shared + tile.items();
-    int split = blockIdx.x / n_tiles, first_block = split * split_blocks;
+    real* sums = split_blocks == 1 ? shared : shared + tile.items();
+    int split = number / n_tiles, first_block = split * split_blocks;
     for (int block = first_block; block < min(first_block + split_blocks, n_blocks); block++) {
         real own[ITEMS];
-        Part part(tile, n, block, block_rows, first_row, n_rows);
+        Part part(tile, side.n, block, block_rows, first_row, n_rows);
         part.each(tile, Window(tile, 0), [&](int k, bool is_inside, long long from) {
             real value = slopes[from];
             own[k] = is_inside ? value : (real)0;
@@ -252,11 +302,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) carry_back_from_blocks(
         // Where there is no sum, others may still read what stands there.
         __syncthreads();
         bool is_first = block == first_block;
-        Window(tile, index).each(total, [&](int k, real& sum) { sum = is_first ? own[k] : sum + own[k]; });
+        Window(tile, index).each(sums, [&](int k, real& sum) { sum = is_first ? own[k] : sum + own[k]; });
     }
     __syncthreads();
-    out += ((long long)split * n + tile.first) * dim;
-    each_coordinate(tile, n, dim, [&](int, bool is_inside, int to, int place) {
-        if (is_inside) out[to] = total[place];
+    long long start = (side.is_first ? tile.first : n + tile.first) * dim, size = ((long long)n + m) * dim;
+    int splits = (n_blocks + split_blocks - 1) / split_blocks;
+    real* to = (splits == 1 ? out : parts + split * size) + start;
+    each_coordinate(tile, side.n, dim, [&](int, bool is_inside, int at, int place) {
+        if (is_inside) to[at] = sums[place];
     });
+    if (splits == 1) return;
+    // The sum of this thread block is there for all others before it is counted.
+    __threadfence();
+    __syncthreads();
+    bool is_last = threadIdx.x == 0 && atomicAdd(counts + number % n_tiles, 1) == splits - 1;
+    if (!__syncthreads_or(is_last)) return;
+    __threadfence();
+    for (int k = threadIdx.x; k < tile.points_of(side.n) * dim; k += tile.threads()) {
+        real sum = parts[start + k];
+        for (int other = 1; other < splits; other++) sum += parts[other * size + start + k];
+        out[start + k] = sum;
+    }
 }

@@ -5,10 +5,11 @@ The plain references are the implementations of that name in `orthoslice.backend
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda import Kernel, Program, bind, most_shared_bytes
+from orthoslice.backend.kernels.cuda import Kernel, Launch, Program, bind, empty, most_shared_bytes
 from orthoslice.backend.kernels.row_span import RowSpan, as_span
 
 LONGEST_TRANSFORM = 1 << 13
@@ -23,12 +24,18 @@ _TILE_BYTES = 1 << 16
 # The sum over blocks of directions is cut until there are about this many thread blocks: they fill a large GPU.
 _ENOUGH_BLOCKS = 512
 
+FLAGGED = 256
+"""Coordinates that a flag stands for, of those that say where clouds are far from the origin."""
+
 _PROGRAMS = {
-    size: Program("hadamard", (("THREADS", _TILE_BYTES // size >> _BITS), ("REAL_BYTES", size)))
+    size: Program(
+        "hadamard",
+        (("THREADS", _TILE_BYTES // size >> _BITS), ("REAL_BYTES", size), ("FLAGGED", FLAGGED)),
+    )
     for size in (4, 8)
 }
-_PROJECT = Kernel("project_on_blocks", 5, "iiiiiiiid")
-_CARRY_BACK = Kernel("carry_back_from_blocks", 5, "iiiiiiiidii")
+_PROJECT = Kernel("project_on_blocks", 9, "iiiiiiiiid")
+_CARRY_BACK = Kernel("carry_back_from_blocks", 11, "iiiiiiiiidii")
 
 
 def room_refusal(device: int, dim: int, item_bytes: int) -> str | None:
@@ -37,6 +44,17 @@ def room_refusal(device: int, dim: int, item_bytes: int) -> str | None:
         return f"it takes at most {LONGEST_TRANSFORM} dimensions, not {dim}"
     # A point and a sum.
     return None if 2 * dim * item_bytes <= most_shared_bytes(device) else "it takes points that fit on a chip"
+
+
+class BlockShape(NamedTuple):
+    """What blocks of directions are like: so many rows of so many columns, whose type has `item_bytes`."""
+
+    n_blocks: int
+    block_rows: int
+    rounds: int
+    columns: int
+    paired: bool
+    item_bytes: int = 4
 
 
 class _Tiles(NamedTuple):
@@ -49,33 +67,65 @@ class _Tiles(NamedTuple):
     log_lanes: int
 
     @classmethod
-    def of(cls, n: int, signs: Tensor, held: int) -> _Tiles:
-        """The tiles of `n` points, for thread blocks that hold `held` tiles."""
-        log_dim, size = signs.shape[-1].bit_length() - 1, signs.element_size()
+    def of(cls, device: int, n: int, m: int, blocks: BlockShape, held: int) -> _Tiles:
+        """The tiles of clouds of `n` and `m` points, for thread blocks that hold `held` tiles."""
+        log_dim, size = blocks.columns.bit_length() - 1, blocks.item_bytes
         log_columns = max(log_dim, _BITS)
-        room = min(_TILE_BYTES, most_shared_bytes(signs.get_device()) // held)
+        room = min(_TILE_BYTES, most_shared_bytes(device) // held)
         log_lanes = min(_MOST_LANES, (room // size).bit_length() - 1 - log_columns)
         points, items = 1 << log_columns + log_lanes - log_dim, 1 << log_columns + log_lanes
-        return cls(-(-n // points), items >> _BITS, size * items, log_dim, log_lanes)
+        return cls(-(-n // points) - (-m // points), items >> _BITS, size * items, log_dim, log_lanes)
+
+    def numbers(self, n: int, m: int, dim: int, blocks: BlockShape) -> tuple[float, ...]:
+        """What both kernels are told after their addresses."""
+        of_blocks = blocks.block_rows, blocks.rounds, blocks.paired
+        return n, m, dim, self.n_tiles, *of_blocks, self.log_dim, self.log_lanes, blocks.columns**-0.5
 
 
-def _numbers(n: int, dim: int, tiles: _Tiles, span: RowSpan, signs: Tensor, paired: bool) -> tuple[int, ...]:
-    """What both kernels are told after their addresses."""
-    ambient, rounds = signs.shape[-1], signs.shape[1]
-    shape = tiles.log_dim, tiles.log_lanes
-    return n, dim, tiles.n_tiles, span.block_rows, rounds, paired, *shape, ambient**-0.5
+@functools.lru_cache(maxsize=1024)
+def projecting_on_blocks(device: int, n: int, m: int, dim: int, blocks: BlockShape) -> Launch:
+    """Takes x and y; their centre and its flags, or None; factors; room for both projections; and which rows.
+
+    Those are the number of the first row and how many there are. `y` may have no points.
+    """
+    tiles = _Tiles.of(device, n, m, blocks, 1)
+    shape = tiles.n_tiles * blocks.n_blocks, tiles.threads, tiles.n_bytes
+    return bind(_PROJECT, _PROGRAMS[blocks.item_bytes], device, *shape, *tiles.numbers(n, m, dim, blocks))
+
+
+class CarryingBack:
+    """Carries slopes of clouds of `n` and `m` points, either of which may be none, back from blocks.
+
+    Thread blocks share out the sum over blocks of directions where there are few points; there are `n_counts`
+    counters, which must start from 0, and `n_parts` numbers of working memory.
+    """
+
+    def __init__(
+        self, device: int, n: int, m: int, dim: int, blocks: BlockShape, with_scores: bool = False
+    ) -> None:
+        # One for the points, and one for the sum over several blocks.
+        tiles = _Tiles.of(device, n, m, blocks, min(2, blocks.n_blocks))
+        split_blocks = -(-blocks.n_blocks // max(1, min(blocks.n_blocks, _ENOUGH_BLOCKS // tiles.n_tiles)))
+        n_splits = -(-blocks.n_blocks // split_blocks)
+        shape = tiles.n_tiles * n_splits + with_scores, tiles.threads, tiles.n_bytes * min(2, split_blocks)
+        numbers = *tiles.numbers(n, m, dim, blocks), blocks.n_blocks, split_blocks
+        self.n_counts, self.n_parts = (tiles.n_tiles, n_splits * (n + m) * dim) if n_splits > 1 else (0, 0)
+        self.launch = bind(_CARRY_BACK, _PROGRAMS[blocks.item_bytes], device, *shape, *numbers)
+        """Takes slopes by both; factors; room for gradients, working memory and counters; scores, or None, room
+        for their sum, and the step; and which rows."""
+
+
+carrying_back = functools.lru_cache(maxsize=1024)(CarryingBack)
 
 
 def project_on_span(points: Tensor, signs: Tensor, parts: list[tuple[int, slice]], paired: bool) -> Tensor:
     """Project `points (n, dim_user)` on rows of blocks with `signs (blocks, rounds, dim)`: `(rows, n)`."""
     (n, dim), span = points.shape, as_span(parts)
     assert span is not None
-    out = points.new_empty((span.n_rows, n))
-    tiles, program = _Tiles.of(n, signs, 1), _PROGRAMS[signs.element_size()]
-    shape = tiles.n_tiles * span.n_blocks, tiles.threads, tiles.n_bytes
-    numbers = _numbers(n, dim, tiles, span, signs, paired)
-    project = bind(_PROJECT, program, points.get_device(), *shape, *numbers)
-    project(points.contiguous(), signs[span.first_block :].contiguous(), out, span.first_row, span.n_rows)
+    out, blocks = points.new_empty((span.n_rows, n)), _shape_of(span, signs, paired)
+    project = projecting_on_blocks(points.get_device(), n, 0, dim, blocks)
+    signs = signs[span.first_block :].contiguous()
+    project(points.contiguous(), None, None, None, signs, out, None, span.first_row, span.n_rows)
     return out
 
 
@@ -85,13 +135,15 @@ def carry_back_from_span(
     """The transpose of :func:`project_on_span`: from `slopes (rows, n)` to `(n, dim)`; always summed alike."""
     n, span = slopes.shape[1], as_span(parts)
     assert span is not None
-    # One for the points, and one for the sum over several blocks.
-    tiles, program = _Tiles.of(n, signs, min(2, span.n_blocks)), _PROGRAMS[signs.element_size()]
-    split_blocks = -(-span.n_blocks // max(1, min(span.n_blocks, _ENOUGH_BLOCKS // tiles.n_tiles)))
-    n_splits = -(-span.n_blocks // split_blocks)
-    out = slopes.new_empty((n_splits, n, dim))
-    shape = tiles.n_tiles * n_splits, tiles.threads, tiles.n_bytes * min(2, split_blocks)
-    numbers = *_numbers(n, dim, tiles, span, signs, paired), span.n_blocks, split_blocks
-    carry_back = bind(_CARRY_BACK, program, slopes.get_device(), *shape, *numbers)
-    carry_back(slopes.contiguous(), signs[span.first_block :].contiguous(), out, span.first_row, span.n_rows)
-    return out[0] if n_splits == 1 else out.sum(dim=0)
+    carrying = carrying_back(slopes.get_device(), n, 0, dim, _shape_of(span, signs, paired))
+    out, room = slopes.new_empty((n, dim)), slopes.new_empty(carrying.n_parts)
+    counts = empty(slopes, (carrying.n_counts,), "int32").zero_() if carrying.n_counts else None
+    signs = signs[span.first_block :].contiguous()
+    rows = span.first_row, span.n_rows
+    carrying.launch(slopes.contiguous(), None, signs, out, room, counts, None, None, None, *rows)
+    return out
+
+
+def _shape_of(span: RowSpan, signs: Tensor, paired: bool) -> BlockShape:
+    _, rounds, columns = signs.shape
+    return BlockShape(span.n_blocks, span.block_rows, rounds, columns, paired, signs.element_size())

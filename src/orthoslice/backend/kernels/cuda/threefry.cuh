@@ -27,6 +27,19 @@ __device__ Words threefry(Words key, u32 c0, u32 c1) {
     return {x0, x1};
 }
 
+// The key of a block: folded from the key of all blocks, or from that of a step of a training run.
+__device__ Words block_key(const u32* high, const u32* low, bool is_step, u32 step, int steps, int block, int purpose) {
+    Words key = {*high, *low};
+    if (is_step) key = threefry(key, step, steps);
+    return threefry(key, block, purpose);
+}
+
+// Cosine and sine of 2 pi times a word's place in (0, 1).
+__device__ __forceinline__ void point_on_circle(u32 word, double* cosine, double* sine) {
+    double turn = (word >> 16) * 0x1p-16 + ((word & 0xffffu) + 0.5) * 0x1p-32;
+    sincospi(2.0 * turn, sine, cosine);
+}
+
 // Two independent standard normals by the Box-Muller transform.
 __device__ void two_normals(Words key, int row, int pair, double* first, double* second) {
     Words words = threefry(key, row, pair);
@@ -34,9 +47,8 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
     double below = high * 0x1p-16 + (low + 0.5) * 0x1p-32;
     double above = (65535.0 - high) * 0x1p-16 + (65535.5 - low) * 0x1p-32;
     double radius = sqrt(-2.0 * (below < 0.5 ? log(below) : log1p(-above)));
-    double turn = (words.low >> 16) * 0x1p-16 + ((words.low & 0xffffu) + 0.5) * 0x1p-32;
     double sine, cosine;
-    sincospi(2.0 * turn, &sine, &cosine);
+    point_on_circle(words.low, &cosine, &sine);
     *first = radius * cosine;
     *second = radius * sine;
 }
