@@ -37,7 +37,7 @@ def clouds(rng, place, n, m, dim, offset=0.0):
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize(("n", "m", "dim"), [(1, 1, 1), (40, 40, 3), (64, 31, 5), (700, 700, 4)])
-@pytest.mark.parametrize("directions", ["iid", "orthogonal", "given"])
+@pytest.mark.parametrize("directions", ["iid", "orthogonal", "hadamard", "given"])
 def test_values_scores_and_gradients(rng, place, directions, n, m, dim, p):
     x, y = clouds(rng, place, n, m, dim)
     x.requires_grad_()
@@ -56,10 +56,12 @@ def test_values_scores_and_gradients(rng, place, directions, n, m, dim, p):
     assert (est.n_directions, est.n_blocks) == (plain.n_directions, plain.n_blocks)
 
 
-def test_far_from_the_origin(rng, place):
+@pytest.mark.parametrize("directions", ["orthogonal", "hadamard"])
+def test_far_from_the_origin(rng, place, directions):
     x, y = clouds(rng, place, 50, 50, 3, offset=3e4)
-    est = osl.sliced_wasserstein(x, y, n_directions=9, rng=0)
-    exact = osl.sliced_wasserstein(*(c.cpu().double().numpy() for c in (x, y)), n_directions=9, rng=0)
+    options = {"n_directions": 9, "directions": directions, "rng": 0}
+    est = osl.sliced_wasserstein(x, y, **options)
+    exact = osl.sliced_wasserstein(*(c.cpu().double().numpy() for c in (x, y)), **options)
     np.testing.assert_allclose(est.value.item(), exact.value, rtol=1e-3)
 
 

@@ -32,6 +32,7 @@ def gpu_clouds(rng, request):
 def gpu_losses(target):
     theta = drawn().float()
     options = [{}, {"directions": "iid"}, {"p": 1}, {"memory": 20_000}, {"distance": True}]
+    options += [{"directions": "hadamard"}, {"directions": "hadamard", "memory": 20_000}]
     losses = [nn.SlicedWassersteinLoss(COUNT, seed=SEED, **given).to("cuda") for given in options]
     fixed = nn.SlicedWassersteinLoss(directions=theta, target=target).to("cuda")
     return [*((loss, (target,)) for loss in losses), (fixed, ())]

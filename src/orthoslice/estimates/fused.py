@@ -17,6 +17,7 @@ from orthoslice.costs.scores import Exact, Sliced
 from orthoslice.couplings.coupling import unreadable_nan
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import has_kernels
+from orthoslice.estimates.device_step import hadamard_refusal, make_hadamard_step
 from orthoslice.estimates.request import Request
 
 # What the kernels take; half precision is made single on the way in.
@@ -24,6 +25,8 @@ _TYPES = ("float32", "float16", "bfloat16")
 
 WholeStep: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]
 """Takes the loss, x, y, directions as rows, the count of steps to move on or None, and the wanted gradients.
+
+Those of Hadamard blocks are not drawn yet: a key and the step that it is folded with, or None, stand for them.
 
 Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. It
 reads `target` and `caches` of the loss, and keeps no reference to it.
@@ -37,9 +40,13 @@ steps, on the device of the loss, and `is_fixed` says whether `y` and the direct
 """
 
 
-def _clouds_refusal(request: Request, x: Array, y: Array, count: Array) -> str | None:
+def _drawn_refusal(request: Request, x: Array, y: Array, count: Array) -> str | None:
     if not (isinstance(request.sampler, Given) or has_kernels(request.sampler)):
         return "it takes independent, orthogonal or given directions"
+    return _clouds_refusal(x, y, count)
+
+
+def _clouds_refusal(x: Array, y: Array, count: Array) -> str | None:
     if any(str(a.dtype).removeprefix("torch.") not in _TYPES for a in (x, y)):
         return "it takes single and half precision"
     if not x.device == y.device == count.device:
@@ -52,7 +59,7 @@ def _sliced_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed
         return "it prices pairs on their own line"
     if max(x.shape[0], y.shape[0]) > LONGEST_CUDA_ROW:
         return f"it takes clouds of at most {LONGEST_CUDA_ROW} points"
-    return _clouds_refusal(request, x, y, count)
+    return _drawn_refusal(request, x, y, count)
 
 
 @whole_step.implementation("cuda sliced", _sliced_refusal)
@@ -82,6 +89,18 @@ def _sliced_step(request: Request, x: Array, y: Array, count: Array, is_fixed: b
     return run
 
 
+def _hadamard_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+    if not isinstance(request.score, Sliced):
+        return "it prices pairs on their own line"
+    return hadamard_refusal(request, x, y) or _clouds_refusal(x, y, count)
+
+
+@whole_step.implementation("cuda hadamard", _hadamard_refusal)
+def _hadamard_step(request: Request, x: Tensor, y: Tensor, count: Array, is_fixed: bool) -> WholeStep:
+    step = make_hadamard_step(request, x, y)
+    return lambda loss, *arguments: step(*arguments)[:2]
+
+
 def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
     if not isinstance(request.score, Exact):
         return "it prices pairs by their full distance"
@@ -89,7 +108,7 @@ def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fi
         return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
     if BYTES_A_PAIR * request.layout.n_directions * x.shape[0] > request.memory:
         return "it holds the pairs of all directions, which take more than `memory`"
-    return _clouds_refusal(request, x, y, count)
+    return _drawn_refusal(request, x, y, count)
 
 
 @whole_step.implementation("cuda projected", _projected_refusal)

@@ -32,7 +32,7 @@ from orthoslice.directions import OWN, Given, Sampler, Stratified
 from orthoslice.directions.drawing import Blocks, draw_blocks
 from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, Run
-from orthoslice.estimates.device_step import DeviceStep, device_step_refusal
+from orthoslice.estimates.device_step import device_step_refusal, make_device_step
 from orthoslice.estimates.driver import key_for, make_estimate, subject_of
 from orthoslice.estimates.host_step import are_postponed, host_step_refusal, make_host_step
 from orthoslice.estimates.request import Options, Request, make_request
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
     request: Request
     step: Any
-    """A :class:`.HostStep` for NumPy arrays, a :class:`.DeviceStep` for tensors on a GPU."""
+    """A :class:`.HostStep` for NumPy arrays, or a step for tensors on a GPU."""
     fields: dict[str, Any]
     """Those of an estimate that it makes; most are the same in all of them."""
 
@@ -109,7 +109,10 @@ def _on_device(plan: Plan, x: Tensor, y: Tensor, theta: Tensor | None, rng: RNG)
     request, seed = plan.request, None
     sampler = request.sampler
     if theta is None:
-        theta, seed = _draw_on_device(sampler, request.layout, x, rng)
+        if plan.step.is_drawing:
+            theta, seed = resolve_rng(rng, x)
+        else:
+            theta, seed = _draw_on_device(sampler, request.layout, x, rng)
     else:
         if theta.requires_grad or theta.device != x.device:
             return None
@@ -199,7 +202,7 @@ def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     number, subject = x[(0,) * x.ndim].reshape(1), subject_of(request, Cloud(x), second)
     scores = number.repeat(request.layout.n_directions)
     like = make_estimate(request, number[0], {"scores": scores}, subject, None, 1.0)
-    step = make_host_step(request, x, y) if on_host else DeviceStep(request, x, y)
+    step = make_host_step(request, x, y) if on_host else make_device_step(request, x, y)
     return Plan(request, step, dict(vars(like)))
 
 

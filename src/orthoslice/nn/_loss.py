@@ -21,7 +21,7 @@ from orthoslice.check.options import check_directions, check_memory, check_n_dir
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.laws import Law, frame_beside
 from orthoslice.costs.scores import Score
-from orthoslice.directions import Given
+from orthoslice.directions import Given, HadamardRademacher
 from orthoslice.directions.drawing import Blocks, can_draw_ahead, draw_blocks
 from orthoslice.estimates.entry import estimate_distance
 from orthoslice.estimates.fused import whole_step
@@ -48,6 +48,7 @@ from orthoslice.nn._plans import (
     draw_steps_ahead,
     given_directions,
     given_on_host,
+    leave_undrawn,
     run_on_host,
     run_to_distance,
     take_on_device,
@@ -385,6 +386,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """Where the directions of a whole step come from."""
         if self._sampler is None:
             return given_directions
+        if isinstance(request.sampler, HadamardRademacher):
+            return leave_undrawn
         layout, key = request.layout, self._key(None)[0]
         size = (layout.n_blocks, layout.longest_block, dim, torch.float32)
         blocks = Blocks(request.sampler, key, 0, *size, step=self.step)

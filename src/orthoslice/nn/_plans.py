@@ -11,6 +11,7 @@ import torch
 
 from orthoslice.backend.arrays import HostArray, Key, Operation, is_captured
 from orthoslice.backend.kernels.cuda.directions import DrawnAhead
+from orthoslice.backend.kernels.cuda.hadamard_step import Drawing
 from orthoslice.backend.threads import single_threaded_blas
 from orthoslice.check.options import check_directions
 from orthoslice.clouds.cloud import Cloud
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 # Products of at most as many multiplications are made by one thread of OpenBLAS anyway.
 _MADE_BY_ONE = 1 << 22
 
-Drawn = tuple[torch.Tensor, torch.Tensor | None]
-"""Directions as rows, and the step of the loss that they are of, or None where a seed was given."""
+Drawn = tuple[torch.Tensor | Drawing, torch.Tensor | None]
+"""Directions as rows, or what to draw them from; and the step of the loss that they are of, or None where a
+seed was given."""
 
 
 StepOutcome: TypeAlias = tuple[torch.Tensor, torch.Tensor | None]
@@ -125,6 +127,12 @@ def given_directions(loss: Loss, rng: int | None) -> Drawn:
     """Directions that stay the same, as rows, and the step that they are used in."""
     theta = loss.caches.checked_theta.get_or_make(_checked_rows, loss._buffers["theta"])
     return theta, loss._buffers["step"] if rng is None else None
+
+
+def leave_undrawn(loss: Loss, rng: int | None) -> Drawn:
+    """The key, and the step that it is folded with, where kernels draw on the way; and the step."""
+    key, step = loss._key(rng)
+    return (key, step), step
 
 
 def draw_step(draw: Callable[..., Any], blocks: Blocks, slices: int, loss: Loss, rng: int | None) -> Drawn:
