@@ -65,6 +65,10 @@ class HadamardRademacher(BlockSampler):
     def ambient_dim(self, dim: int) -> int:
         return 1 << (dim - 1).bit_length()
 
+    def row_bytes(self, dim: int) -> int:
+        """Of a row's share of the factors, since no row is formed: passes of few rows would transform anew."""
+        return -(-12 * 8 * self.rounds * self.ambient_dim(dim) // self._whole_block(dim))
+
     def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> HadamardDirections:
         ambient = self.ambient_dim(dim)
         if self.factors == "signs" or ambient == 1:

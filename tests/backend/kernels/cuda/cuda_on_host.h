@@ -41,6 +41,10 @@ struct alignas(16) double2 {
     double x, y;
 };
 
+struct alignas(8) float2 {
+    float x, y;
+};
+
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };

@@ -14,8 +14,10 @@
 
 #if REAL_BYTES == 8
 typedef double real;
+typedef double2 Pair;
 #else
 typedef float real;
+typedef float2 Pair;
 #endif
 
 constexpr int BITS = 6, ITEMS = 1 << BITS;
@@ -126,16 +128,31 @@ struct Window {
     // Multiply by a factor D, and by what makes the transform orthonormal.
     __device__ __forceinline__ void multiply(
         real (&own)[ITEMS], const Tile& tile, const real* factor, real scale, bool paired) const {
-        // The other number of a pair; of a single column it is the same.
-        const real* odd_factor = factor + tile.own_column(1);
+        if (tile.log_dim < BITS) {
+            // The other number of a pair; of a single column it is the same.
+            const real* odd_factor = factor + tile.own_column(1);
+#pragma unroll
+            for (int k = 0; k < ITEMS; k += 2) {
+                int place = tile.own_column(column(k));
+                multiply_pair(own + k, factor[place], odd_factor[place], scale, paired);
+            }
+            return;
+        }
+        const Pair* pair = reinterpret_cast<const Pair*>(factor + start);
 #pragma unroll
         for (int k = 0; k < ITEMS; k += 2) {
-            int place = tile.own_column(column(k));
-            real first = product(scale, factor[place]), second = product(scale, odd_factor[place]);
-            real even = own[k], odd = own[k + 1];
-            own[k] = paired ? product(first, even) + product(second, odd) : product(first, even);
-            own[k + 1] = paired ? product(second, even) - product(first, odd) : product(second, odd);
+            const Pair both = *pair;
+            multiply_pair(own + k, both.x, both.y, scale, paired);
+            pair += 1 << (first - 1);
         }
+    }
+
+    __device__ __forceinline__ static void multiply_pair(
+        real* own, real even_factor, real odd_factor, real scale, bool paired) {
+        real first = product(scale, even_factor), second = product(scale, odd_factor);
+        real even = own[0], odd = own[1];
+        own[0] = paired ? product(first, even) + product(second, odd) : product(first, even);
+        own[1] = paired ? product(second, even) - product(first, odd) : product(second, odd);
     }
 };
 
@@ -173,6 +190,17 @@ struct Part {
     // Call `visit(k, is inside, where in the table)` for every number of a thread; 0 is where those outside are.
     template <class Visit>
     __device__ __forceinline__ void each(const Tile& tile, const Window& window, Visit visit) const {
+        if (low == 0 && high >= 1 << tile.log_columns && points == 1 << tile.log_lanes) {
+            // A whole tile, as most are: a step for two neighbouring columns, and one from pair to pair.
+            long long at = start + window.start * n + tile.lane, step = n << window.first;
+#pragma unroll
+            for (int k = 0; k < ITEMS; k += 2) {
+                visit(k, true, at);
+                visit(k + 1, true, at + n);
+                at += step;
+            }
+            return;
+        }
 #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             int column = tile.own_column(window.column(k)), point = tile.own_point(window.column(k));
@@ -189,6 +217,13 @@ __device__ __forceinline__ void each_coordinate(const Tile& tile, int n, int dim
     int points = tile.points_of(n), steps[BITS];
 #pragma unroll
     for (int bit = 0; bit < BITS; bit++) steps[bit] = tile.place_of_item(tile.threads() << bit);
+    if (dim == 1 << tile.log_dim && points == tile.items() >> tile.log_dim) {
+        // A whole tile, as most are: its numbers follow each other.
+        each_place(tile.place_of_item(threadIdx.x), steps, [&](int k, int place) {
+            visit(k, true, k * tile.threads() + threadIdx.x, place);
+        });
+        return;
+    }
     each_place(tile.place_of_item(threadIdx.x), steps, [&](int k, int place) {
         int item = k * tile.threads() | threadIdx.x;
         int point = item >> tile.log_dim, column = tile.own_column(item);
