@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orthoslice.backend.arrays import Key
-from orthoslice.directions import IID, Orthogonal, Sampler
+from orthoslice.directions import IID, HadamardRademacher, Orthogonal, Sampler
 from orthoslice.directions.drawing import Blocks, draw_blocks
 
 
@@ -30,6 +30,27 @@ def test_compiled_blocks_are_those_of_the_reference(
     assert drawn["numba"].dtype == dtype
     # Angles of up to 2 pi are rounded otherwise, and orthogonal parts of normals may be a few times shorter.
     np.testing.assert_allclose(drawn["numba"], drawn["reference"], rtol=0, atol=16 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("step", [None, 0, 2**31 + 5])
+@pytest.mark.parametrize("factors", ["reflections", "signs"])
+@pytest.mark.parametrize("dim", [1, 2, 7, 64])
+def test_compiled_hadamard_blocks(factors: str, dim: int, step: int | None, dtype: type[np.floating]) -> None:
+    """Factors, and the number of rows of a block, which they do not show."""
+    pytest.importorskip("numba")
+    key = Key.from_seed(2**63 + 11, np.zeros(1))
+    counted = None if step is None else np.asarray(step, dtype=np.int64)
+    sampler = HadamardRademacher(factors=factors)
+    blocks = Blocks(sampler, key, 3, 4, 1, dim, np.dtype(dtype), step=counted)
+    drawn = {}
+    for name in ("numba", "reference"):
+        with draw_blocks.using(name):
+            drawn[name] = draw_blocks(blocks)
+    found, expected = drawn["numba"], drawn["reference"]
+    assert found.signs.dtype == dtype
+    assert (found.rows, found.dim, found.paired) == (expected.rows, expected.dim, expected.paired)
+    np.testing.assert_allclose(found.signs, expected.signs, rtol=0, atol=16 * float(np.finfo(dtype).eps))
 
 
 def test_independent_rows_of_a_block_are_not_made_orthogonal() -> None:

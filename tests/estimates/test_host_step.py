@@ -12,7 +12,8 @@ from helpers import assert_rounded
 import orthoslice as osl
 from orthoslice.backend.arrays.hadamard import hadamard_project
 from orthoslice.couplings.orders import tied_order
-from orthoslice.estimates.host_step import ProjectedStep, SlicedStep
+from orthoslice.directions.drawing import draw_blocks
+from orthoslice.estimates.host_step import HadamardStep, ProjectedStep
 
 pytest.importorskip("numba")
 
@@ -171,18 +172,101 @@ def test_far_clouds_take_the_general_way(steps: list[bool], rng: np.random.Gener
 
 @pytest.mark.parametrize(("dim", "is_whole"), [(16, True), (12, False)])
 def test_rows_of_hadamard_blocks(
-    dim: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+    dim: int, is_whole: bool, steps: list[tuple[bool, bool]], rng: np.random.Generator
 ) -> None:
-    """A matrix of them gives a few points the same as transforms; those of a padded space are not such rows."""
-    made, score = [], SlicedStep.scores
-    monkeypatch.setattr(SlicedStep, "scores", lambda *given: made.append(len(given[3])) or score(*given))
+    """Where pairs are priced in space, a matrix of them does; those of a padded space are not such rows."""
     x, y = rng.normal(size=(2, 40, dim))
     for count in (5, 16, 40):
         options: dict[str, Any] = {"directions": "hadamard", "n_directions": count, "rng": 0}
-        found = osl.sliced_wasserstein(x, y, **options)
-        assert made == [count] * is_whole
-        made.clear()
-        with hadamard_project.using("reference"):
-            expected = osl.sliced_wasserstein(x, y, **options)
-        assert not made
+        found = osl.projected_wasserstein(x, y, **options)
+        assert steps == [(False, False)] * is_whole
+        steps.clear()
+        with tied_order.using("reference"):
+            expected = osl.projected_wasserstein(x, y, **options)
+        assert not steps
         assert_rounded(found._scores, expected._scores, np.float64, 200)
+
+
+@pytest.fixture
+def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which methods of steps on Hadamard blocks were called."""
+    made: list[str] = []
+    for name in ("scores", "mean_and_gradients"):
+        method = getattr(HadamardStep, name)
+
+        def noted(*given: Any, method: Any = method, name: str = name) -> Any:
+            made.append(name)
+            return method(*given)
+
+        monkeypatch.setattr(HadamardStep, name, noted)
+    return made
+
+
+SAMPLERS = [
+    "hadamard",
+    osl.directions.HadamardRademacher(rounds=2, factors="signs"),
+    osl.directions.HadamardRademacher(block_size=3),
+]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "m"), [(40, 40), (40, 25), (17, 33)])
+@pytest.mark.parametrize("dim", [1, 2, 12, 16, 300])
+def test_functions_on_hadamard_blocks(
+    dim: int, n: int, m: int, dtype: type, sampler: Any, transformed: list[str], rng: np.random.Generator
+) -> None:
+    """Less than a block, a whole one, several and a part; the reference transforms in float64."""
+    x, y = (rng.normal(size=(k, dim)).astype(dtype) for k in (n, m))
+    for count, p in ((1, 1), (dim, 2), (2 * dim + 5, 2.5)):
+        options: dict[str, Any] = {"directions": sampler, "n_directions": count, "rng": 0}
+        found = osl.sliced_wasserstein(x, y, p, **options)
+        assert transformed == ["scores"]
+        with hadamard_project.using("reference"), draw_blocks.using("reference"):
+            expected = osl.sliced_wasserstein(*(a.astype(np.float64) for a in (x, y)), p, **options)
+        assert transformed == ["scores"]
+        transformed.clear()
+        assert found.value.dtype == dtype
+        assert_rounded(found.value, expected.value, dtype, 30)
+        assert_rounded(found._scores, expected._scores, dtype, 200)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "m", "dim"), [(40, 40, 16), (40, 25, 12), (17, 33, 300), (5, 5, 1)])
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_losses_on_hadamard_blocks(
+    wanted: tuple[bool, bool],
+    n: int,
+    m: int,
+    dim: int,
+    name: str,
+    sampler: Any,
+    transformed: list[str],
+    rng: np.random.Generator,
+) -> None:
+    """Values and gradients of steps, and of the driver in float64, with the same directions."""
+    torch = pytest.importorskip("torch")
+    x, y = (torch.tensor(rng.normal(size=(k, dim)), dtype=getattr(torch, name)) for k in (n, m))
+    for options in ({}, {"p": 1, "distance": True}, {"p": 3}):
+        found: list[tuple[Any, ...]] = []
+        for is_general in (False, True):
+            loss = osl.nn.SlicedWassersteinLoss(20, directions=sampler, seed=3, **options)
+            for _ in range(2):
+                own = [a.clone().requires_grad_(want) for a, want in zip((x, y), wanted, strict=True)]
+                if is_general:
+                    with hadamard_project.using("reference"):
+                        value = loss(*(a.double() for a in own))
+                else:
+                    value = loss(*own)
+                if any(wanted):
+                    value.backward()
+            found.append((value.detach(), *(a.grad for a in own)))
+            assert loss.step.item() == 2
+        assert transformed == ["mean_and_gradients" if any(wanted) else "scores"] * 2
+        transformed.clear()
+        for ours, expected, want in zip(*found, (True, *wanted), strict=True):
+            assert (ours is not None) == (expected is not None) == want
+            if want:
+                assert ours.dtype == getattr(torch, name)
+                assert_rounded(ours, expected.double(), np.dtype(name).type, 200)

@@ -23,6 +23,7 @@ from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.kernels.cuda.directions import orthonormal_rows, room_refusal, steps_ahead, unit_rows
 from orthoslice.directions.base import DenseDirections, Directions, Sampler
 from orthoslice.directions.given import Given
+from orthoslice.directions.hadamard import HadamardDirections, HadamardRademacher
 from orthoslice.directions.iid import IID
 from orthoslice.directions.orthogonal import Orthogonal
 
@@ -105,20 +106,29 @@ _MOST_ROWS = 256
 
 
 def _numba_refusal(blocks: Blocks) -> str | None:
-    if not isinstance(blocks.key.high, np.ndarray) or blocks.rows > _MOST_ROWS:
-        return f"it draws blocks of at most {_MOST_ROWS} rows in host memory"
+    if not isinstance(blocks.key.high, np.ndarray):
+        return "it draws in host memory"
+    if type(blocks.sampler) is HadamardRademacher:
+        return None
+    if blocks.rows > _MOST_ROWS:
+        return f"it draws blocks of at most {_MOST_ROWS} rows"
     return _kernel_refusal(blocks)
 
 
 def _plain_work(blocks: Blocks) -> PlainWork:
     # Normals, and for orthonormal rows as many passes over them as a block has rows.
-    numbers = blocks.n_blocks * blocks.rows * blocks.dim
-    return PlainWork(numbers * (4 + blocks.rows // 16), str(np.dtype(blocks.dtype)))
+    rows = blocks.rows
+    if isinstance(blocks.sampler, HadamardRademacher):
+        rows = blocks.sampler.rounds
+    return PlainWork(blocks.n_blocks * rows * blocks.dim * (4 + rows // 16), str(np.dtype(blocks.dtype)))
 
 
 @draw_blocks.implementation("numba", _numba_refusal, plain_work=_plain_work)
-def draw_compiled_blocks(blocks: Blocks) -> DenseDirections:
+def draw_compiled_blocks(blocks: Blocks) -> Directions:
     high, low = cast("tuple[HostArray, HostArray]", blocks.key)
+    if isinstance(blocks.sampler, HadamardRademacher):
+        factors = draw_compiled_factors(blocks, high, low, blocks.step)
+        return HadamardDirections(factors, blocks.rows, blocks.dim, paired=blocks.sampler.is_paired(blocks.dim))
     return DenseDirections(draw_compiled_rows(blocks, high, low, blocks.step, blocks.n_blocks * blocks.rows))
 
 
@@ -132,6 +142,18 @@ def draw_compiled_rows(
     number = None if step is None else int(step)
     draw_rows(high, low, number, STEPS, blocks.purpose, blocks.first, blocks.rows, theta)
     return theta
+
+
+def draw_compiled_factors(blocks: Blocks, high: HostArray, low: HostArray, step: Array | None) -> HostArray:
+    """The factors of these Hadamard blocks, of another key and step."""
+    from orthoslice.backend.kernels.numba.drawing import draw_factors
+
+    sampler, dim = blocks.sampler, blocks.dim
+    assert isinstance(sampler, HadamardRademacher)
+    factors = np.empty((blocks.n_blocks, sampler.rounds, sampler.ambient_dim(dim)), dtype=blocks.dtype)
+    number = None if step is None else int(step)
+    draw_factors(high, low, number, STEPS, blocks.purpose, blocks.first, sampler.is_paired(dim), factors)
+    return factors
 
 
 @draw_blocks.implementation("reference", lambda _: None)

@@ -70,10 +70,13 @@ class HadamardRademacher(BlockSampler):
         return -(-12 * 8 * self.rounds * self.ambient_dim(dim) // self._whole_block(dim))
 
     def draw(self, key: Key, rows: int, dim: int, dtype: DType) -> HadamardDirections:
-        ambient = self.ambient_dim(dim)
-        if self.factors == "signs" or ambient == 1:
-            return HadamardDirections(signs(key, self.rounds, ambient, dtype), rows, dim, paired=False)
-        return HadamardDirections(_reflections(key, self.rounds, ambient, dtype), rows, dim, paired=True)
+        paired = self.is_paired(dim)
+        drawn = (_reflections if paired else signs)(key, self.rounds, self.ambient_dim(dim), dtype)
+        return HadamardDirections(drawn, rows, dim, paired=paired)
+
+    def is_paired(self, dim: int) -> bool:
+        """Whether factors reflect pairs of coordinates; a single one has none beside it."""
+        return self.factors == "reflections" and dim > 1
 
 
 def _reflections(key: Key, rounds: int, columns: int, dtype: DType) -> Array:
@@ -108,16 +111,16 @@ class HadamardDirections(Directions):
     def project(self, points: Array, rows: Rows) -> Array:
         xp = namespace(points)
         flat = xp.reshape(points, (-1, self.dim))
-        projected = hadamard_project(flat, self.signs, self._parts(rows), self.paired)
+        projected = hadamard_project(flat, self.signs, self.parts(rows), self.paired)
         return xp.reshape(projected, (-1, *points.shape[:-1]))
 
     def adjoint(self, slopes: Array, rows: Rows) -> Array:
         xp = namespace(slopes)
         flat = xp.reshape(slopes, (slopes.shape[0], -1))
-        total = hadamard_adjoint(flat, self.signs, self._parts(rows), self.dim, self.paired)
+        total = hadamard_adjoint(flat, self.signs, self.parts(rows), self.dim, self.paired)
         return xp.reshape(total, (*slopes.shape[1:], self.dim))
 
-    def _parts(self, rows: Rows) -> list[tuple[int, Any]]:
+    def parts(self, rows: Rows) -> list[tuple[int, Any]]:
         """Split rows into (block, rows within the block)."""
         if not isinstance(rows, slice):
             # Traced rows always come from one block: its number is not known, but there is only one.

@@ -44,8 +44,8 @@ def make_hadamard_step(request: Request, x: Tensor, y: Tensor) -> HadamardStep:
     sampler, layout, (n, dim) = request.sampler, request.layout, x.shape
     assert isinstance(sampler, HadamardRademacher)
     columns = sampler.ambient_dim(dim)
-    paired = sampler.factors == "reflections" and columns > 1
-    blocks = BlockShape(layout.n_blocks, layout.longest_block, sampler.rounds, columns, paired)
+    rows, paired = layout.longest_block, sampler.is_paired(dim)
+    blocks = BlockShape(layout.n_blocks, rows, sampler.rounds, columns, paired)
     slices, p = layout.n_directions, request.p
     factor = 1 / (slices * mean_shortening(dim, columns, p))
     sizes = n, y.shape[0], dim

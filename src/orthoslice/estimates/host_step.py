@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
 from orthoslice.backend.arrays import NO_GRADIENTS, HostArray
+from orthoslice.backend.arrays.hadamard import hadamard_adjoint, hadamard_project
 from orthoslice.backend.kernels import LONGEST_INDEXED, numba_refusal
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import unscaled_extents
@@ -42,6 +43,8 @@ from orthoslice.directions import (
     Sobol,
 )
 from orthoslice.directions.base import DenseDirections
+from orthoslice.directions.hadamard import HadamardDirections
+from orthoslice.directions.spheres import mean_shortening
 from orthoslice.estimates.passes import WORTH_SHARING
 from orthoslice.estimates.request import Request
 from orthoslice.estimates.underflow import power_may_underflow
@@ -49,7 +52,7 @@ from orthoslice.estimates.underflow import power_may_underflow
 # Samplers whose directions are unit rows of a matrix, which can be drawn all at once.
 _DRAWN_AS_ROWS = {IID, Equispaced, Given, Optimized, Orthogonal, Sobol}
 
-# So are those of Hadamard blocks up to this dimension, which transforms of a few points take longer for.
+# So are those of Hadamard blocks up to this dimension, where pairs are priced in space.
 _MOST_AS_ROWS = 256
 
 _EVERY_ROW = slice(None)
@@ -62,7 +65,8 @@ def host_step_refusal(request: Request, x: HostArray, y: HostArray) -> str | Non
     slices, n, m = request.layout.n_directions, x.shape[0], y.shape[0]
     if type(request.score) not in _STEPS or request.control is not None or request.adaptive:
         return "it takes distances of a given number of directions, without a control variate"
-    if not _are_plain_rows(request.sampler, request.layout.longest_block, x.shape[1]):
+    by_blocks = type(request.score) is Sliced and type(request.sampler) is HadamardRademacher
+    if not (by_blocks or _are_plain_rows(request.sampler, request.layout.longest_block, x.shape[1])):
         return "it takes directions that are rows of a matrix and count alike"
     if x.dtype != y.dtype or x.dtype not in _WORDS or power_may_underflow(request.p, np.finfo(x.dtype)):
         return "it takes clouds of one floating type, and powers that cannot underflow in it"
@@ -81,6 +85,9 @@ def are_postponed(request: Request, x: HostArray, y: HostArray) -> bool:
     if isinstance(request.score, AgainstLaw):
         line = Line(request.score.law, x[:1, :1], lambda: x)
         return law_slopes.is_postponed(x.T[:1], line, ReadyCloud(x[:1]), request.p, 1.0, NO_GRADIENTS)
+    if isinstance(request.sampler, HadamardRademacher):
+        scored = sorted_scores.is_postponed(x.T[:1], y.T[:1], request.p)
+        return scored or hadamard_project.is_postponed(x, *_hadamard_blocks(request, x))
     clouds = x, y, DenseDirections(x[:1]), _EVERY_ROW, request.p
     if sliced_scores.chosen(*clouds) is not project_and_score:
         return False
@@ -117,6 +124,9 @@ class HostStep(abc.ABC):
     The arrays that it is made from have the shapes and the type of all clouds to come. Methods take NumPy
     arrays, row by row in memory.
     """
+
+    by_factors: ClassVar[bool] = False
+    """Whether factors of Hadamard blocks stand in the place of rows."""
 
     def __init__(self, request: Request, x: HostArray, y: HostArray) -> None:
         from orthoslice.backend.kernels.numba.checking import are_fit
@@ -192,6 +202,48 @@ class SlicedStep(HostStep):
         return total / self._slices, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+class HadamardStep(SlicedStep):
+    """The same on Hadamard blocks, by transforms: factors of the blocks stand in the place of rows."""
+
+    by_factors = True
+
+    def _choose(self, request: Request, x: HostArray, y: HostArray) -> tuple[_Scores, _Slopes]:
+        signs, parts, paired = _hadamard_blocks(request, x)
+        dim, lines = x.shape[1], (x.T[:1], y.T[:1], request.p)
+        slopes = np.broadcast_to(signs.ravel()[:1], (self._slices, 1))
+        project = hadamard_project.chosen(x, signs, parts, paired)
+        carry_back = hadamard_adjoint.chosen(slopes, signs, parts, dim, paired)
+        score: Callable[..., Any] = sorted_scores.chosen(*lines)
+        slope: Callable[..., Any] = sorted_slopes.chosen(*lines, 1.0)
+        factor = 1 / mean_shortening(dim, signs.shape[-1], request.p)
+
+        def projected(x: HostArray, y: HostArray, signs: HostArray) -> tuple[Any, Any]:
+            return project(x, signs, parts, paired), project(y, signs, parts, paired)
+
+        self._carry_back = lambda side, signs: carry_back(side, signs, parts, dim, paired)
+        return (
+            lambda x, y, signs, p: factor * score(*projected(x, y, signs), p),
+            lambda x, y, signs, p, share: slope(*projected(x, y, signs), p, share * factor),
+        )
+
+    def mean_and_gradients(
+        self, x: HostArray, y: HostArray, theta: HostArray, wanted: tuple[bool, bool]
+    ) -> tuple[float, HostArray]:
+        scores, *slopes = self._price_slopes(x, y, theta, self._p, 1 / self._slices)
+        parts = [self._carry_back(side, theta) for side, want in zip(slopes, wanted, strict=False) if want]
+        return float(np.add.reduce(scores)), parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _hadamard_blocks(request: Request, x: HostArray) -> tuple[HostArray, list[tuple[int, slice]], bool]:
+    """What transforms take beside points like these: factors, of their shape and type, and which rows."""
+    sampler, layout, dim = request.sampler, request.layout, x.shape[1]
+    assert isinstance(sampler, HadamardRademacher)
+    shape = layout.n_blocks, sampler.rounds, sampler.ambient_dim(dim)
+    factors, paired = np.broadcast_to(np.ones(1, dtype=x.dtype), shape), sampler.is_paired(dim)
+    blocks = HadamardDirections(factors, layout.longest_block, dim, paired=paired)
+    return factors, blocks.parts(slice(0, layout.n_directions)), paired
+
+
 class LawStep(SlicedStep):
     """The same where a law stands in the place of the second cloud: `y` is its frame."""
 
@@ -259,7 +311,8 @@ _STEPS: dict[type[Score], type[HostStep]] = {Sliced: SlicedStep, AgainstLaw: Law
 
 def make_host_step(request: Request, x: HostArray, y: HostArray) -> HostStep:
     """The step for clouds like these, which :func:`host_step_refusal` does not refuse."""
-    return _STEPS[type(request.score)](request, x, y)
+    by_factors = isinstance(request.sampler, HadamardRademacher) and type(request.score) is Sliced
+    return (HadamardStep if by_factors else _STEPS[type(request.score)])(request, x, y)
 
 
 def _chosen_scores(x: HostArray, y: HostArray, p: float) -> _Scores:

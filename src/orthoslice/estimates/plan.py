@@ -34,7 +34,7 @@ from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout, Run
 from orthoslice.estimates.device_step import device_step_refusal, make_device_step
 from orthoslice.estimates.driver import key_for, make_estimate, subject_of
-from orthoslice.estimates.host_step import are_postponed, host_step_refusal, make_host_step
+from orthoslice.estimates.host_step import HostStep, are_postponed, host_step_refusal, make_host_step
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.estimates.result import Estimate, register_estimates
 
@@ -96,7 +96,7 @@ def _on_host(plan: Plan, x: HostArray, y: HostArray, theta: HostArray | None, rn
     elif not step.are_fit(x, y):
         return None
     else:
-        theta, seed = _draw(sampler, plan.request.layout, x.shape[1], step.directions_dtype, rng)
+        theta, seed = _draw(step, sampler, plan.request.layout, x.shape[1], rng)
         scores = step.scores(x, y, theta)
         total = np.add.reduce(scores)
     value = x.dtype.type(total / scores.size)
@@ -206,17 +206,27 @@ def make_plan(request: Request, x: Any, y: Any) -> Plan | None:
     return Plan(request, step, dict(vars(like)))
 
 
-def _draw(sampler: Sampler, layout: Layout, dim: int, dtype: DType, rng: RNG) -> tuple[HostArray, int | None]:
-    """All directions as rows, and the seed that repeats them."""
+def _draw(step: HostStep, sampler: Sampler, layout: Layout, dim: int, rng: RNG) -> tuple[HostArray, int | None]:
+    """All directions as a step takes them, and the seed that repeats them."""
+    meant = sampler, layout, dim, step.directions_dtype, step.by_factors
     if type(rng) is int and 0 <= rng < 1 << 64 and layout.n_directions * dim <= _KEPT_NUMBERS:
-        return _drawn_before(sampler, layout, dim, dtype, rng), rng
+        return _drawn_before(*meant, rng), rng
     key, seed = resolve_rng(rng, _ON_HOST)
-    return cast(HostArray, draw_all(sampler, layout, dim, dtype, key)), seed
+    return _drawn(*meant, key), seed
 
 
 @functools.lru_cache(maxsize=_KEPT_SETS)
-def _drawn_before(sampler: Sampler, layout: Layout, dim: int, dtype: DType, seed: int) -> HostArray:
-    return cast(HostArray, draw_all(sampler, layout, dim, dtype, Key.from_seed(seed, _ON_HOST)))
+def _drawn_before(
+    sampler: Sampler, layout: Layout, dim: int, dtype: DType, by_factors: bool, seed: int
+) -> HostArray:
+    return _drawn(sampler, layout, dim, dtype, by_factors, Key.from_seed(seed, _ON_HOST))
+
+
+def _drawn(sampler: Sampler, layout: Layout, dim: int, dtype: DType, by_factors: bool, key: Key) -> HostArray:
+    if not by_factors:
+        return cast(HostArray, draw_all(sampler, layout, dim, dtype, key))
+    (blocks,) = all_blocks(sampler, layout, dim, dtype, key)
+    return cast(HostArray, cast(Any, draw_blocks(blocks)).signs)
 
 
 def _draw_on_device(sampler: Sampler, layout: Layout, x: Tensor, rng: RNG) -> tuple[Tensor, int | None]:

@@ -371,7 +371,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
                 key, size = Key.from_seed(0, tables[0]), (x.shape[1], step.directions_dtype)
                 blocks = all_blocks(request.sampler, request.layout, *size, key)
                 chosen = draw_blocks.chosen(blocks[0])
-                draw = functools.partial(draw_on_host, chosen, blocks, request.layout.n_directions)
+                count = request.layout.n_directions
+                draw = functools.partial(draw_on_host, chosen, blocks, count, step.by_factors)
         run = functools.partial(run_on_host, step, x.dtype)
         return StepPlan(False, functools.partial(take_on_host, step), draw, run)
 

@@ -97,7 +97,8 @@ def run_on_host(
             mean, table = step.mean_and_gradients(x, y, theta, wanted)
             gradient = torch.from_numpy(table)
         else:
-            mean = float(np.add.reduce(step.scores(x, y, theta))) / len(theta)
+            scores = step.scores(x, y, theta)
+            mean = float(np.add.reduce(scores)) / len(scores)
     if count is not None:
         # In NumPy's view, since an operation of torch takes as long as a small sort.
         count.numpy()[...] += 1
@@ -105,12 +106,17 @@ def run_on_host(
 
 
 def draw_on_host(
-    draw: Callable[..., Any], blocks: list[Blocks], slices: int, loss: Any, rng: int | None
+    draw: Callable[..., Any], blocks: list[Blocks], slices: int, by_factors: bool, loss: Any, rng: int | None
 ) -> tuple[HostArray, torch.Tensor | None]:
-    """As many directions out of these blocks, as rows in host memory, and the step that they are of."""
+    """As many directions out of these blocks, as rows in host memory, and the step that they are of.
+
+    Or factors of all blocks, which are one request.
+    """
     key, step = loss._key(rng)
     high, low = key.high.numpy(), key.low.numpy()
     number = None if step is None else step.numpy()
+    if by_factors:
+        return draw(blocks[0]._replace(key=Key(high, low), step=number)).signs, step
     if draw is draw_compiled_blocks and len(blocks) == 1:
         return draw_compiled_rows(blocks[0], high, low, number, slices), step
     parts = [draw(own._replace(key=Key(high, low), step=number)).theta for own in blocks]

@@ -150,13 +150,19 @@ def _orthonormalise(rows: Floats) -> None:
 
 
 @compiled
+def _step_key(k0: np.uint32, k1: np.uint32, step: int, steps: int) -> tuple[np.uint32, np.uint32]:
+    """The key of a step of a training run; without one, which is a negative number, the key itself."""
+    if step >= 0:
+        k0, k1 = threefry(k0, k1, third_key(k0, k1), np.uint32(step), np.uint32(steps))
+    return k0, k1
+
+
+@compiled
 def _draw(
     high: Words, low: Words, step: int, steps: int, purpose: int, first: int, size: int, theta: Floats
 ) -> None:
     """Blocks of `size` rows into `theta (slices, dim)`, whose last block may be cut short."""
-    k0, k1 = high[0], low[0]
-    if step >= 0:
-        k0, k1 = threefry(k0, k1, third_key(k0, k1), np.uint32(step), np.uint32(steps))
+    k0, k1 = _step_key(high[0], low[0], step, steps)
     third = third_key(k0, k1)
     block, room = np.empty((size, theta.shape[1])), _row_of_normals(theta.shape[1])
     for start in range(0, theta.shape[0], size):
@@ -184,3 +190,41 @@ def draw_rows(
     """
     words = high.view(np.uint32), low.view(np.uint32)
     _draw(*words, -1 if step is None else step & 0xFFFFFFFF, steps, purpose, first, size, theta)
+
+
+@compiled
+def _draw_factors(
+    high: Words, low: Words, step: int, steps: int, purpose: int, first: int, paired: bool, factors: Floats
+) -> None:
+    """Cosines and sines of angles side by side, or signs, into `factors (blocks, rounds, dim)`."""
+    k0, k1 = _step_key(high[0], low[0], step, steps)
+    third = third_key(k0, k1)
+    count = factors.shape[2] // 2 if paired else factors.shape[2]
+    radii, angles = np.empty(count, dtype=np.uint32), np.empty(count, dtype=np.uint32)
+    lengths, out = np.ones(count), np.empty(2 * count)
+    for block in range(factors.shape[0]):
+        own = threefry(k0, k1, third, np.uint32(first + block), np.uint32(purpose))
+        for turn in range(factors.shape[1]):
+            _draw_words(own[0], own[1], turn, radii, angles)
+            row = factors[block, turn]
+            if paired:
+                _turn(lengths, angles, out)
+                row[:] = out
+            else:
+                for k in range(count):
+                    row[k] = -1.0 if radii[k] & np.uint32(1) else 1.0
+
+
+def draw_factors(
+    high: Indices,
+    low: Indices,
+    step: int | None,
+    steps: int,
+    purpose: int,
+    first: int,
+    paired: bool,
+    factors: Floats,
+) -> None:
+    """As :func:`draw_rows`, the factors of blocks of Walsh-Hadamard transforms."""
+    words = high.view(np.uint32), low.view(np.uint32)
+    _draw_factors(*words, -1 if step is None else step & 0xFFFFFFFF, steps, purpose, first, paired, factors)
