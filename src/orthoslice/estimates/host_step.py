@@ -220,7 +220,10 @@ class HadamardStep(SlicedStep):
         def projected(x: HostArray, y: HostArray, signs: HostArray) -> tuple[Any, Any]:
             return project(x, signs, parts, paired), project(y, signs, parts, paired)
 
-        self._carry_back = lambda side, signs: carry_back(side, signs, parts, dim, paired)
+        def carried_back(side: HostArray, signs: HostArray) -> HostArray:
+            return cast(HostArray, carry_back(side, signs, parts, dim, paired))
+
+        self._carry_back = carried_back
         return (
             lambda x, y, signs, p: factor * score(*projected(x, y, signs), p),
             lambda x, y, signs, p, share: slope(*projected(x, y, signs), p, share * factor),

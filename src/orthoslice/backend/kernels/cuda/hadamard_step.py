@@ -81,7 +81,7 @@ class HadamardStep:
         self._start = {wanted: starting(carry.n_counts) for wanted, carry in self._carry_back.items()}
         self._start[_NEITHER] = starting(0)
         self._project = projecting_on_blocks(device, n, m, dim, blocks)
-        self._match = functools.partial(matching, device, slices, n, 0, p, factor)
+        self._match = functools.partial(matching, device, slices, n, 0, p, factor, 1)
         self._add_up = adding(device, slices)
         self._factors = blocks.n_blocks, blocks.rounds, blocks.columns
         # Scores, of twice the width; factors; the centre and its flags; the projections of both clouds, and
