@@ -16,6 +16,7 @@ import orthoslice as osl
 from orthoslice.exact import auction, transport, wasserstein
 from orthoslice.exact.auction import Limits, solve
 from orthoslice.exact.certificate import Problem, line_potential, transform
+from orthoslice.exact.simplex import settle
 
 N_PROBLEMS = 1000 if FULL else 150
 
@@ -117,11 +118,12 @@ def test_costs_in_memory_or_worked_out_anew(rng, only_auctions, memory, shape):
     assert found.lower > (1 - 1e-10) * found.upper
 
 
-def reference(x, y, p=2.0):
+def reference(x, y, p=2.0, x_weights=None, y_weights=None):
     import ot
 
     cost = np.linalg.norm(x[:, None] - y, axis=-1) ** p
-    return float(ot.emd2([], [], cost, numItermax=10**7)) ** (1 / p)
+    a, b = (np.empty(0) if w is None else w for w in (x_weights, y_weights))
+    return float(ot.emd2(a, b, cost, numItermax=10**7)) ** (1 / p)
 
 
 def test_larger_problems_are_exact_by_default(rng):
@@ -141,11 +143,35 @@ def test_heavy_tails_take_paths_or_the_simplex(rng, monkeypatch):
     for bidding, memory in ((0, 10**5), (0, 10**8), (10**6, 10**5)):
         monkeypatch.setattr(auction, "_BIDDING", bidding)
         monkeypatch.setattr(auction, "_BIDDING_AGAIN", bidding)
+        monkeypatch.setattr(auction, "_BIDDING_FIRST", bidding)
         solution = solve(problem, Limits(0.0, math.inf), memory)
         assert solution.lower > (1 - 1e-9) * solution.cost
         answers.append(solution.cost)
     assert math.isclose(answers[0], answers[1], rel_tol=1e-12)
     assert math.isclose(answers[0], answers[2], rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("many_bids", [-1, 10**9])
+@pytest.mark.parametrize("bidding", [0, 1, 10**9])
+def test_weights_go_on_from_where_bids_ended(rng, only_auctions, monkeypatch, many_bids, bidding):
+    """In the middle of a level, after one, or never."""
+    monkeypatch.setattr(auction, "_BIDDING_FIRST", bidding)
+    monkeypatch.setattr(auction, "_MANY_BIDS", many_bids)
+    ends = []
+    monkeypatch.setattr(auction, "settle", lambda *given: ends.append(given) or settle(*given))
+    x, y = rng.normal(size=(150, 3)), 1.3 * rng.normal(size=(90, 3)) + 0.3
+    given = {"x_weights": weights(rng, 150), "y_weights": weights(rng, 90)}
+    found = wasserstein(x, y, **given)
+    assert math.isclose(found.distance, reference(x, y, 2.0, **given), rel_tol=1e-9)
+    assert found.upper - found.lower < 1e-7 * found.upper
+    assert found.verify()
+    # Every end was a coupling of all masses.
+    assert bool(ends) == (bidding < 2 or many_bids < 0)
+    for _, a, b, _, (placed, _, _) in ends:
+        for at, whole in ((placed.ix, a), (placed.iy, b)):
+            moved = np.zeros_like(whole)
+            np.add.at(moved, at, placed.mass)
+            assert (moved == whole).all()
 
 
 def test_pieces_grow_when_masses_split(rng, monkeypatch):

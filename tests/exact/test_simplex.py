@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import eye_array, kron, vstack
 
 from orthoslice.backend.kernels.numba import simplex as kernel
+from orthoslice.backend.kernels.numba.basis import tree_of
 from orthoslice.exact.simplex import Limits, settle
 
 NO_LIMITS = Limits(0.0, math.inf)
@@ -93,3 +94,46 @@ def test_it_stops_in_time_with_a_coupling(rng, monkeypatch):
     assert sorted(ix) == sorted(iy) == list(range(50))
     best = cost[linear_sum_assignment(cost)].sum()
     assert (cost + price).min(axis=1).sum() - price.sum() < best < mass @ cost[ix, iy]
+
+
+@pytest.mark.parametrize("levels", [2, 5, None])
+@pytest.mark.parametrize(("n", "m"), [(1, 5), (5, 1), (12, 9), (9, 30), (30, 30)])
+def test_a_coupling_becomes_a_tree_that_costs_no_more(rng, n, m, levels):
+    """Any coupling, with cycles and in several parts: the masses stay, and the tree is strongly feasible."""
+    for whole in (40, 40, n * m):
+        cost = rng.random((n, m)) if levels is None else rng.integers(levels, size=(n, m)).astype(float)
+        # Equal masses as well: parts that fit together without a pair between them.
+        a, b = (masses(rng, n, whole), masses(rng, m, whole)) if whole == 40 else (np.full(n, m), np.full(m, n))
+        flow = np.zeros((n, m), dtype=np.int64)
+        for start in (rng.permutation(whole), np.arange(whole)):
+            np.add.at(flow, (np.repeat(np.arange(n), a)[start], np.repeat(np.arange(m), b)), 1)
+        ix, iy = np.nonzero(flow)
+        tree = tree_of(cost, rng.random(m), ix, iy, flow[ix, iy])
+        nodes = tree.nodes
+        above, carried = nodes[:-1, kernel.PARENT], nodes[:-1, kernel.FLOW]
+        below = np.arange(n + m - 1)
+        rows, columns = np.where(below < n, below, above), np.where(below < n, above, below) - n
+        assert (np.bincount(rows, carried, n) == 2 * a).all()
+        assert (np.bincount(columns, carried, m) == 2 * b).all()
+        assert (carried >= 0).all()
+        assert (below[carried == 0] < n).all()
+        # All pairs of the tree are as dear as its potentials say: it spans all nodes, without a cycle.
+        u, v = tree.potential[:n], tree.potential[n:]
+        assert np.allclose(cost[rows, columns], u[rows] - v[columns], atol=1e-9)
+        assert carried @ cost[rows, columns] <= (flow * cost).sum() + 1e-9
+
+
+def test_a_start_that_is_nearly_right_takes_few_pivots(rng, monkeypatch):
+    """From the answer to slightly other costs, ten pivots are enough, and from nothing they are not."""
+    from orthoslice.exact import simplex
+
+    cost, a, b = rng.random((60, 60)), masses(rng, 60, 600), masses(rng, 60, 600)
+    start = settle(cost + 1e-5 * rng.random((60, 60)), a, b, NO_LIMITS)
+    monkeypatch.setattr(simplex, "_PATIENCE", 9 * 120)
+    now = Limits(0.0, -math.inf)
+    assert settle(cost, a, b, now, start).is_done
+    assert not settle(cost, a, b, now).is_done
+    # Prices that are wrong take longer, and end at the same cost.
+    start = start._replace(price=rng.random(60))
+    (ix, iy, mass), _, _ = settle(cost, a, b, NO_LIMITS, start)
+    assert math.isclose(mass @ cost[ix, iy], check(cost, a, b), rel_tol=1e-12)

@@ -30,9 +30,10 @@ from orthoslice.backend.kernels.numba.auction import (
     row_minima,
 )
 from orthoslice.backend.kernels.numba.grouping import cut_groups
+from orthoslice.backend.kernels.numba.simplex import cheapest_pairs
 from orthoslice.clouds.lengths import pair_lengths
 from orthoslice.exact.certificate import Problem, dual_value, share_rows, transform
-from orthoslice.exact.simplex import Limits, Placed, settle
+from orthoslice.exact.simplex import Limits, Placed, Settled, settle
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -48,12 +49,15 @@ _COARSEST, _FINER = 64, 4
 # prices of wider ones cost ten times as much later.
 _COARSE_RTOL = 0.002
 # The first `eps` as a share of the gap that the first prices leave, and at least as a share of the cost. With
-# heavy tails a larger one is more than most points pay at all: a bid then makes a whole list too dear.
-_FIRST_EPS, _LEAST_FIRST_EPS = 0.25, 3e-4
-# Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths, or the
-# network simplex method where all costs are in memory.
-_BIDDING = 6
-_BIDDING_AGAIN = 1
+# heavy tails a larger one is more than most points pay at all: a bid then makes a whole list too dear. Masses
+# that differ take many more bids at a smaller one.
+_FIRST_EPS, _LEAST_FIRST_EPS, _UNEVEN_FIRST_EPS = 0.25, 3e-4, 3e-3
+# Where a level takes more bids a row than this, as with weights, those after it take as many. With all costs in
+# memory the network simplex method is then sooner done from where it ended.
+_MANY_BIDS = 50
+# Numbers that a level looks at for bids, in units of all pairs, before it goes on with shortest paths. The last
+# is for costs in memory, where it goes on with the network simplex method.
+_BIDDING, _BIDDING_AGAIN, _BIDDING_FIRST = 6, 1, 2
 # Numbers that a kernel looks at before it returns to see whether it shall stop: some hundredths of a second.
 _PATIENCE = 1 << 24
 # Pieces beyond one a point, to begin with; masses that split need more.
@@ -169,6 +173,7 @@ class Auction:
         # A coupling to begin with, and what is certain without any work.
         self.placed, self.cost = Placed(*(np.zeros(0, dtype=np.int64),) * 3), math.inf
         self.keep(_in_order(problem))
+        self.reached = self.placed
         self.lower, self.best_minima, self.best_price = -math.inf, np.zeros(n), np.zeros(m)
         self.raise_lower()
         self.eps, self.bids, self.is_done = 0.0, 0, False
@@ -199,28 +204,34 @@ class Auction:
         if cost < self.cost:
             self.placed, self.cost = placed, cost
 
+    def _is_wide(self, limits: Limits) -> bool:
+        return self.cost > 0 and self.cost - self.lower > limits.width * self.cost
+
     def run(self, limits: Limits, advance: Callable[[int], None]) -> None:
         """Levels, until the bracket is narrow enough, no digits are left or time is up."""
-        self.is_done = False
-        while self.cost > 0 and self.cost - self.lower > limits.width * self.cost:
+        self.is_done, n = False, len(self.problem.x)
+        while self._is_wide(limits):
             if limits.passed:
                 return
             # Less is lost in the rounding of prices.
             least = 8 * _EPS * float(np.abs(self.price - np.median(self.price)).max() + self.cost)
             self.eps = max(self.eps, least)
             was_whole = self.level(limits)
-            if not was_whole and len(self.costs.table) and not limits.passed:
+            is_slow = not was_whole or self.bids > _MANY_BIDS * n
+            is_over = not was_whole and bool(limits.passed)
+            if was_whole or is_over:
+                self.raise_lower()
+                advance(1)
+            if is_over:
+                return
+            if was_whole and self.eps == least:
+                break
+            if is_slow and len(self.costs.table) and self._is_wide(limits):
                 self.is_done = self.settle(limits)
                 return
-            self.raise_lower()
-            advance(1)
-            if not was_whole:
-                return
-            if self.eps == least:
-                break
             # No smaller than will do.
             needed = limits.width * self.cost / 2
-            shrink = _LATE_SHRINK if self.bids < _FEW_BIDS * len(self.problem.x) else _SHRINK
+            shrink = _LATE_SHRINK if self.bids < _FEW_BIDS * n else _SHRINK
             self.eps = max(self.eps / shrink, min(needed, self.eps / 2))
         self.is_done = True
 
@@ -229,7 +240,8 @@ class Auction:
         n, m = len(self.problem.x), len(self.problem.y)
         pieces = _free_columns(self.problem.b, self.price, n + m + _SPARE_PIECES)
         rows = Rows(self.problem.a.copy(), np.arange(n), np.array([0, n]))
-        counts, room = np.zeros(3, dtype=np.int64), _BIDDING * n * m
+        counts = np.zeros(3, dtype=np.int64)
+        room = (_BIDDING_FIRST if len(self.costs.table) else _BIDDING) * n * m
         turn = min(_PATIENCE, 1 + n * m // _TURNS)
         while True:
             if room > 0:
@@ -237,6 +249,7 @@ class Auction:
                 state = place_mass(self.costs, self.price, self.lists, self.eps, pieces, rows, work, counts)
                 room -= work
             elif len(self.costs.table):
+                self.reached = self._filled(pieces, rows.left)
                 return False
             else:
                 state = reach_room(self.costs, self.price, self.lists, pieces, rows, counts)
@@ -250,13 +263,22 @@ class Auction:
             else:
                 fill_room(self.costs, self.price, self.lists, self.eps, pieces, rows, turn)
         self.bids = int(counts[0])
-        held = np.flatnonzero((pieces.owner >= 0) & (pieces.mass > 0))
-        self.keep(Placed(pieces.owner[held], pieces.column[held], pieces.mass[held]))
+        self.reached = _held(pieces)
+        self.keep(self.reached)
         return True
+
+    def _filled(self, pieces: Pieces, left: IntArray) -> Placed:
+        """What rows hold, and what is left at its cheapest in the room that there is."""
+        held, free = _held(pieces), (pieces.owner == -1) & (pieces.mass > 0)
+        room = np.zeros_like(self.problem.b)
+        np.add.at(room, pieces.column[free], pieces.mass[free])
+        rest = cheapest_pairs(self.costs.table, left, room, self.price, np.flatnonzero(left))
+        return Placed(*(np.append(*parts) for parts in zip(held, rest, strict=True)))
 
     def settle(self, limits: Limits) -> bool:
         """The cheapest coupling by the network simplex method; False if it was stopped."""
-        placed, price, is_done = settle(self.costs.table, self.problem.a, self.problem.b, limits)
+        start = Settled(self.reached, self.price, False)
+        placed, price, is_done = settle(self.costs.table, self.problem.a, self.problem.b, limits, start)
         self.keep(placed)
         self.price[:] = price
         self._look_up(np.arange(len(self.problem.x)))
@@ -278,6 +300,12 @@ def _free_columns(masses: IntArray, price: FloatArray, capacity: int) -> Pieces:
         np.append(price, unused.astype(np.float64)),
         free,
     )
+
+
+def _held(pieces: Pieces) -> Placed:
+    """What rows hold."""
+    held = np.flatnonzero((pieces.owner >= 0) & (pieces.mass > 0))
+    return Placed(pieces.owner[held], pieces.column[held], pieces.mass[held])
 
 
 def _with_more(pieces: Pieces) -> Pieces:
@@ -329,8 +357,14 @@ def _begun(problem: Problem, coarse: Auction | None, memory: int) -> Auction:
         return auction
     turned = Problem(problem.y, coarse.problem.x, problem.b, coarse.problem.a, problem.p)
     auction = Auction(problem, memory, -transform(turned, -coarse.best_minima))
-    auction.eps = max(_FIRST_EPS * (coarse.cost - auction.lower), _LEAST_FIRST_EPS * coarse.cost)
+    least = _LEAST_FIRST_EPS if _is_even(problem) else _UNEVEN_FIRST_EPS
+    auction.eps = max(_FIRST_EPS * (coarse.cost - auction.lower), least * coarse.cost)
     return auction
+
+
+def _is_even(problem: Problem) -> bool:
+    """Whether all masses are equal, those of x and those of y."""
+    return bool(np.ptp(np.append(problem.a, problem.b)) == 0)
 
 
 def _grouped(

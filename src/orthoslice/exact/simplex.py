@@ -50,10 +50,11 @@ def _stride(n: int) -> int:
     return step
 
 
-def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settled:
+def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits, start: Settled | None = None) -> Settled:
     """The cheapest coupling of masses `a (n,)` and `b (m,)` with the same sum, for costs `(n, m)`.
 
-    Costs at most the rounding of potentials more than the least: a share of 2**-46 of their range.
+    It takes few pivots from a coupling and prices that are nearly right, where there is such a `start`. What is
+    found costs at most the rounding of potentials more than the least: a share of 2**-46 of their range.
 
     Examples
     --------
@@ -65,10 +66,15 @@ def settle(cost: FloatArray, a: IntArray, b: IntArray, limits: Limits) -> Settle
     from orthoslice.backend.kernels.numba.simplex import carried, first_prices, first_tree, improve, row_minima
 
     n, m = cost.shape
-    # Rows that are far from all columns choose first.
-    price, regret = first_prices(cost), np.empty(n)
-    row_minima(cost, price, regret)
-    tree = first_tree(cost, a, b, price, np.argsort(-regret))
+    if start is None:
+        # Rows that are far from all columns choose first.
+        price, regret = first_prices(cost), np.empty(n)
+        row_minima(cost, price, regret)
+        tree = first_tree(cost, a, b, price, np.argsort(-regret))
+    else:
+        from orthoslice.backend.kernels.numba.basis import tree_of
+
+        tree = tree_of(cost, start.price, *start.placed)
     state, pivots = np.array([0, 0, _stride(n)]), 1 + _PATIENCE // (n + m)
     while not (is_done := improve(cost, tree, state, pivots)):
         if limits.passed:

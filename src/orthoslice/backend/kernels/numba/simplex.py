@@ -148,11 +148,11 @@ def row_minima(cost: FloatArray, price: FloatArray, out: FloatArray) -> None:
 
 
 @compiled
-def _first_pairs(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, order: IntArray) -> IntArray:
-    """Pairs of a tree, `(rows, columns, flows)`: each row, in this order, fills the columns cheapest to it.
+def cheapest_pairs(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, order: IntArray) -> IntArray:
+    """Pairs `(rows, columns, flows)`: each row, in this order, fills the columns cheapest to it.
 
-    Every row is given one drop of mass more, and the root n drops of room, so that a row and a column never end
-    together; then the tree is strongly feasible.
+    Those of all rows are a tree. Every row is given one drop of mass more, and the root n drops of room: then a
+    row and a column never end together, and the tree is strongly feasible.
     """
     n, m = cost.shape
     price, drops = price.copy(), np.zeros(m, dtype=np.int64)
@@ -173,7 +173,7 @@ def _first_pairs(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, 
             left -= flow
             drop -= drops[j]
             price[j] = np.inf
-    return pairs
+    return pairs[:, :size]
 
 
 @compiled
@@ -188,7 +188,7 @@ def first_tree(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, or
     ([3, 3, 0], [1, 1, 1])
     """
     n, m = cost.shape
-    size, root, pairs = n + m, n + m - 1, _first_pairs(cost, a, b, price, order)
+    size, root, pairs = n + m, n + m - 1, cheapest_pairs(cost, a, b, price, order)
     # The ends of pair k are 2 k and 2 k + 1; those at a node are a chain.
     head, chain = np.full(size, -1), np.empty(2 * root, dtype=np.int64)
     for k in range(root):
@@ -210,6 +210,19 @@ def first_tree(cost: FloatArray, a: IntArray, b: IntArray, price: FloatArray, or
                 stack[waiting] = other
                 waiting += 1
             end = chain[end]
+    _settle(nodes, potential, cost, stack)
+    return Tree(nodes, potential)
+
+
+@compiled
+def rooted(nodes: IntArray, cost: FloatArray) -> Tree:
+    """A tree of which only parents and flows are known: that of the last node is -1."""
+    size = nodes.shape[0]
+    potential, stack = np.zeros(size), np.empty(size, dtype=np.int64)
+    nodes[:, _FIRST] = -1
+    nodes[size - 1, FLOW], nodes[size - 1, _DEPTH] = 0, 0
+    for node in range(size - 1):
+        _link(nodes, node, nodes[node, PARENT], nodes[node, FLOW])
     _settle(nodes, potential, cost, stack)
     return Tree(nodes, potential)
 
