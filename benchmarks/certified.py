@@ -179,6 +179,9 @@ def _warm_up(memory: Any) -> None:
     for kind in ("normal", "unequal"):
         x, y, _ = clouds(kind, 600, 3, np.random.default_rng(0))
         osl.wasserstein(x, y, rtol=1e-3, memory=memory)
+    # An auction with all costs in memory, which the network simplex method ends.
+    x, y, weights = clouds("weights", 1100, 3, np.random.default_rng(0))
+    osl.wasserstein(x, y, **weights)
 
 
 def page(rows: list[dict[str, Any]]) -> list[str]:
