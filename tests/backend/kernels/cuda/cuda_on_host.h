@@ -284,6 +284,24 @@ T atomicAdd(T* target, T value) {
     *target = old + value;
     return old;
 }
+template <class T>
+T atomicMax(T* target, T value) {
+    T old = *target;
+    *target = old < value ? value : old;
+    return old;
+}
+template <class T>
+T atomicMin(T* target, T value) {
+    T old = *target;
+    *target = value < old ? value : old;
+    return old;
+}
+inline float __expf(float value) { return std::exp(value); }
+inline long long __double_as_longlong(double value) {
+    long long bits;
+    memcpy(&bits, &value, 8);
+    return bits;
+}
 // Products here are never fused with sums.
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
