@@ -29,7 +29,7 @@ from orthoslice.directions.layout import Layout
 from orthoslice.estimates.entry import estimate_distance
 from orthoslice.estimates.request import Options
 from orthoslice.estimates.result import Estimate
-from orthoslice.exact.transport import Transport, check_effort, transport_clouds
+from orthoslice.exact.transport import Transport, check_effort, gpu_of, transport_clouds
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-1074
@@ -148,7 +148,7 @@ def wasserstein_bounds(
     cloud_x, cloud_y = host_clouds("wasserstein_bounds", x, y, x_weights, y_weights)
     certified = None
     if rtol is not None or time_limit is not None:
-        effort = check_effort(rtol or 0.0, time_limit, memory, progress)
+        effort = check_effort(rtol or 0.0, time_limit, memory, progress)._replace(place=gpu_of(x, y))
         certified = _certified(transport_clouds(cloud_x, cloud_y, p, effort), effort.rtol)
         if certified.converged:
             return certified

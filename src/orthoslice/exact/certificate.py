@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -160,6 +160,8 @@ class Certificate:
     at_y: IntArray
     exponent: int
     find: Callable[[], FloatArray]
+    place: Any = None
+    """The GPU that works on all pairs, as torch names it; None for the host."""
 
     @functools.cached_property
     def g(self) -> FloatArray:
@@ -168,7 +170,14 @@ class Certificate:
 
     def lower(self) -> float:
         """A lower bound on W_p, from scratch."""
-        return self.root(dual_value(self.problem, transform(self.problem, -self.g), -self.g), -1)
+        return self.root(dual_value(self.problem, self._transform(self.problem, -self.g), -self.g), -1)
+
+    def _transform(self, problem: Problem, price: FloatArray) -> FloatArray:
+        if self.place is None:
+            return transform(problem, price)
+        from orthoslice.exact.on_device import transform_on
+
+        return transform_on(self.place, problem, price)
 
     def upper(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> float:
         """An upper bound on W_p, from scratch: what a coupling of rows of the clouds costs, rounded up."""
@@ -196,8 +205,8 @@ class Certificate:
     def potentials(self) -> tuple[FloatArray, FloatArray]:
         """Potentials of all points of both clouds, as shares of ``2**(p * exponent)``."""
         x, y = (np.ldexp(c.points, -self.exponent) for c in self.clouds)
-        f = transform(self.problem._replace(x=x), -self.g)
-        g = transform(self.problem._replace(x=y, y=x), -f)
+        f = self._transform(self.problem._replace(x=x), -self.g)
+        g = self._transform(self.problem._replace(x=y, y=x), -f)
         return f, g
 
     def verified(self, ix: IntArray, iy: IntArray, mass: FloatArray) -> tuple[float, float]:
@@ -212,7 +221,7 @@ class Certificate:
         if not np.array_equal(np.sort(self.at_y), heavy):
             return 0.0, high
         held = Cloud(y.points[self.at_y], None if weights is None else weights[self.at_y])
-        return self.root(lower_bound(x, held, p, self.g) - lost, -1), high
+        return self.root(lower_bound(x, held, p, self.g, self.place) - lost, -1), high
 
     def _are_equal(self, ix: IntArray, iy: IntArray) -> bool:
         """Whether all pairs are of points that are equal as given: then no cost was lost to underflow."""

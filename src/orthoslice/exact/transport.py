@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthoslice.backend.array_types import FloatArray, HostArray, IntArray
-from orthoslice.backend.arrays import Operation, PlainWork
+from orthoslice.backend.arrays import Operation, PlainWork, detach
 from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels.cuda import cuda_refusal, is_on_gpu
 from orthoslice.backend.progress import progress_bar
 from orthoslice.backend.stopping import stoppable
 from orthoslice.check.names import answers_other_names
@@ -71,6 +72,9 @@ _ROOM = 1e4
 _TINY_MEAN = 1e-100
 # With units below 2**-_WIDE times the largest coordinate, lengths are not squared: squares could underflow.
 _WIDE = 400
+# Closer brackets are found on the host, and so are those of clouds of which a larger share equals another point:
+# masses of equal points are one there.
+_LEAST_GPU_RTOL, _MOST_TWINS = 1e-6, 0.01
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -193,6 +197,7 @@ class _Found(NamedTuple):
     find: Callable[[], FloatArray]
     lower: float | None = None
     is_done: bool = True
+    is_on_gpu: bool = False
 
 
 class Effort(NamedTuple):
@@ -202,6 +207,8 @@ class Effort(NamedTuple):
     time_limit: float | None
     memory: int | None
     progress: bool
+    place: Any = None
+    """The GPU on which both clouds are, as torch names it; None for any other place."""
 
     def limits(self, p: float) -> Limits:
         deadline = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
@@ -283,7 +290,7 @@ def wasserstein(
     (True, True)
     """
     p = check_p(p)
-    effort = check_effort(rtol, time_limit, memory, progress)
+    effort = check_effort(rtol, time_limit, memory, progress)._replace(place=gpu_of(x, y))
     cloud_x, cloud_y = host_clouds("wasserstein", x, y, x_weights, y_weights)
     return transport_clouds(cloud_x, cloud_y, p, effort)
 
@@ -295,6 +302,15 @@ def check_effort(rtol: float, time_limit: float | None, memory: int | str | None
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"`time_limit` must be a positive number of seconds or None; got {time_limit!r}.")
     return Effort(float(rtol), time_limit, None if memory is None else check_memory(memory), progress)
+
+
+def gpu_of(x: Any, y: Any) -> Any:
+    """The GPU on which the points of both clouds are, where kernels can be compiled for it, or None."""
+    points = [c.points if isinstance(c, Cloud) else c for c in (x, y)]
+    kinds = "float32", "float64"
+    if not all(is_on_gpu(p) for p in points) or cuda_refusal(*map(detach, points), dtype=kinds) is not None:
+        return None
+    return points[0].device
 
 
 def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -> Transport:
@@ -314,7 +330,8 @@ def transport_clouds(cloud_x: Cloud, cloud_y: Cloud, p: float, effort: Effort) -
     length = pair_lengths(scaled_x.points, scaled_y.points, pairs.ix, pairs.iy)
     top = math.frexp(length.max())[1]
     unit_value = math.fsum((pairs.mass * np.ldexp(length, -top) ** p).tolist())
-    certificate = Certificate(problem, (cloud_x, cloud_y), at_y, exponent + unit, found.find)
+    place = effort.place if found.is_on_gpu else None
+    certificate = Certificate(problem, (cloud_x, cloud_y), at_y, exponent + unit, found.find, place)
     return Transport(
         p=p,
         coupling=Coupling(cloud_x.points, cloud_y.points, pairs.ix, pairs.iy, pairs.mass),
@@ -357,12 +374,36 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
                 )
             settled: _Found = settle_few(x, y, problem, unit, effort.limits(problem.p))
             return settled
+        if _suits_gpu(x, y, problem, effort):
+            return _solve_on_gpu(problem, effort, advance)
         from orthoslice.exact.auction import solve  # loads numba
 
         solution = solve(problem, effort.limits(problem.p), memory, advance)
     ix, iy, mass = solution.placed
     pairs = _Pairs(ix, iy, mass / float(problem.a.sum()))
     return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
+
+
+def _suits_gpu(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> bool:
+    """Whether an auction of all points at once is the way: few of which are equal, and for a bracket only."""
+    if effort.place is None or effort.rtol < _LEAST_GPU_RTOL or _uneven_refusal(x, y) is not None:
+        return False
+    from orthoslice.exact.on_device import held_bytes
+
+    if effort.memory is not None and effort.memory < 2 * held_bytes(problem):
+        return False
+    # Equal points follow each other.
+    n_twins = sum(int((c[1:] == c[:-1]).all(axis=1).sum()) for c in problem[:2])
+    return n_twins <= _MOST_TWINS * len(problem.x)
+
+
+def _solve_on_gpu(problem: Problem, effort: Effort, advance: Callable[[int], None]) -> _Found:
+    from orthoslice.exact.on_device import solve  # loads torch
+
+    found = solve(problem, effort.limits(problem.p), effort.memory, effort.place, advance)
+    n = len(found.partner)
+    pairs = _Pairs(np.arange(n), found.partner, np.full(n, 1 / n))
+    return _Found(pairs, "auction", lambda: found.g, found.lower, found.is_done, is_on_gpu=True)
 
 
 def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:

@@ -1,7 +1,7 @@
-"""All pairs of two clouds on an NVIDIA GPU, in tiles that stay on chip, and rounds of an auction over short lists.
+"""All pairs of two clouds on an NVIDIA GPU, in tiles that stay on chip, and rounds of auctions by short lists.
 
-Points are given by columns, `(dim, n)`, where n is a multiple of :data:`TILE`. What fills the last tile of y has
-the price :data:`PADDING`. The plain references are in `orthoslice.exact.on_device`.
+Points are given by columns, `(dim, n)`, where n is a multiple of :data:`TILE`. What fills the last tile of y
+has the price :data:`PADDING`. The plain references are in `orthoslice.exact.on_device`.
 """
 
 from __future__ import annotations
