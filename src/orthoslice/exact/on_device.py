@@ -31,8 +31,8 @@ _EPS = float(np.finfo(np.float64).eps)
 
 # The first temperature as a share of the mean cost of random pairs, and by how much it falls.
 _HOTTEST, _COOLING = 0.2, 0.5
-# Potentials go this much farther than to their soft minima: they settle in half as many turns (measured). At each
-# temperature they take turns until f changes by less than a share of what is proved, or so many times.
+# Potentials go this much farther than to their soft minima: they settle in half as many turns (measured). At
+# each temperature they take turns until f changes by less than a share of what is proved, or so many times.
 _STRIDE, _SETTLED, _MOST_TURNS = 1.7, 2e-3, 8
 # The last temperature as a share of what potentials prove; and at least, where costs up to 1 are float32.
 _COLDEST, _LEAST_HEAT, _MOST_LEVELS = 0.006, 2.0**-21, 20
@@ -57,7 +57,7 @@ _PIECE = 1 << 22
 
 
 class Points(NamedTuple):
-    """Points by rows `(n, dim)`, and by columns in whole tiles: as they are, and rounded around their middle."""
+    """Points by rows `(n, dim)`, and by columns in whole tiles: as they are, and rounded near their middle."""
 
     rows: Tensor
     wide: Tensor
@@ -228,7 +228,7 @@ def transform_on(place: Any, problem: Problem, price: FloatArray) -> FloatArray:
 
 
 class Bracket(NamedTuple):
-    """Partners in y of all points of x, the potential of y, and the bracket of the mean cost that they prove."""
+    """Partners in y of all points of x, the potential of y, and the bracket of the mean cost they prove."""
 
     partner: IntArray
     g: FloatArray
@@ -238,7 +238,7 @@ class Bracket(NamedTuple):
 
 
 class Auction:
-    """Prices of the columns of one side, who has which column, and the best coupling and the best prices so far.
+    """Prices of the columns of one side, who has which, and the best coupling and the best prices so far.
 
     Side 0 is that of the points of x, which bid for those of y; side 1 is the other way round.
     """
@@ -326,7 +326,7 @@ class Auction:
         self.price = g.mean() - g
 
     def run(self, limits: Limits, advance: Callable[[int], None]) -> bool:
-        """Levels, until the bracket is narrow enough, no digits are left or time is up; whether it is narrow."""
+        """Levels, until the bracket is narrow, no digits are left or time is up; whether it is narrow."""
         needed = _LAST_EPS * limits.width * self.lower
         eps = max(_FIRST_EPS * self.lower, needed)
         while not self.is_narrow(limits):

@@ -72,8 +72,8 @@ _ROOM = 1e4
 _TINY_MEAN = 1e-100
 # With units below 2**-_WIDE times the largest coordinate, lengths are not squared: squares could underflow.
 _WIDE = 400
-# Closer brackets are found on the host, and so are those of clouds of which a larger share equals another point:
-# masses of equal points are one there.
+# Closer brackets are found on the host, and so are those of clouds of which a larger share equals another
+# point: masses of equal points are one there.
 _LEAST_GPU_RTOL, _MOST_TWINS = 1e-6, 0.01
 
 

@@ -106,7 +106,7 @@ def least_slack_on(place: Any, x: FloatArray, y: FloatArray, p: float, g: FloatA
 
 
 def lower_bound(x: Cloud, y: Cloud, p: float, g: FloatArray, place: Any = None) -> float:
-    """What potentials `g (m,)` of y prove about the least cost, whatever they are; a device of torch may help."""
+    """What potentials `g (m,)` of y prove about the least cost, whatever they are, by a device if given."""
     middle = float(np.median(g))
     g = g - middle
     slack = least_slack if place is None else functools.partial(least_slack_on, place)
