@@ -1,4 +1,4 @@
-"""W by the algorithm for GPUs: on one, or in host memory with the plain code and with the kernels' host build."""
+"""W by the algorithm for GPUs: on one, or in host memory, by plain code and by kernels made for the host."""
 
 from __future__ import annotations
 
@@ -83,6 +83,27 @@ def test_the_bracket_holds_the_least_cost_and_is_narrow(rng, kind, dim, p):
     assert found.cost >= true * (1 - 1e-12)
     assert found.is_done
     assert found.cost - found.lower <= 1e-3 * found.cost
+
+
+def test_many_points_are_warmed_by_some_of_them(rng, monkeypatch):
+    monkeypatch.setattr(on_device, "_MOST_WARMED", 200)
+    monkeypatch.setattr(on_device, "_FEW_WARMED", 100)
+    seen = []
+    soft = on_device._soft_totals
+
+    def counted(x, y, *rest):
+        seen.append((x.n, y.n))
+        return soft(x, y, *rest)
+
+    monkeypatch.setattr(on_device, "soft_totals", counted)
+    given = problem(*clouds(rng, "normal", 300, 3), 2.0)
+    found = solve(given, Limits(1e-3, math.inf), 1 << 24, "cpu")
+    true = least_cost(given)
+    assert found.lower <= true * (1 + 1e-12)
+    assert true * (1 - 1e-12) <= found.cost <= found.lower / (1 - 1e-3)
+    assert seen[0] == (100, 100)
+    assert seen.count((300, 100)) == 1
+    assert seen[-1] == (300, 300)
 
 
 @pytest.mark.usefixtures("empty_is_nan")

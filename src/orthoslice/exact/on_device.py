@@ -38,6 +38,8 @@ _STRIDE, _SETTLED, _MOST_TURNS = 1.7, 2e-3, 8
 _COLDEST, _LEAST_HEAT, _MOST_LEVELS = 0.006, 2.0**-21, 20
 # Random pairs whose mean cost sets the first temperature.
 _SAMPLE = 4096
+# Of more points than this so many are warmed first, until the temperature is this share of what is proved.
+_MOST_WARMED, _FEW_WARMED, _COOL = 1 << 18, 1 << 17, 0.05
 # Columns of a list.
 _LIST = 16
 # The first least raise of an auction as a share of the cost, by how much it falls, and the last one as a share
@@ -301,14 +303,21 @@ class Auction:
             self.lower, self.g = value, minima if self.side else -price
 
     def anneal(self, limits: Limits, advance: Callable[[int], None]) -> None:
-        """First prices, by soft minima with falling temperature."""
+        """First prices, by soft minima with falling temperature; many points begin with some of them."""
         (x, y), p, n = self.clouds, self.problem.p, self.clouds[0].n
-        at = np.arange(min(n, _SAMPLE)) * (n // min(n, _SAMPLE))
-        pairs = np.random.default_rng(0).integers(n, size=len(at))
-        costs = pair_lengths(self.problem.x, self.problem.y, at, pairs) ** p
-        f, g = self.price, self.price
+        draws = np.random.default_rng(0)
+        at, to = (draws.permutation(n)[:_SAMPLE] for _ in range(2))
+        costs = pair_lengths(self.problem.x, self.problem.y, at, to) ** p
         eps, proved = max(_HOTTEST * float(costs.mean()), _LEAST_HEAT), 0.0
+        if n > _MOST_WARMED:
+            at, to = (x.rows.new_tensor(draws.permutation(n)[:_FEW_WARMED]).long() for _ in range(2))
+            x, y = x.chosen(at), y.chosen(to)
+        f = g = self.price[: x.n]
         for _ in range(_MOST_LEVELS):
+            if x.n < n and eps <= _COOL * proved:
+                g = soft_totals(self.clouds[1], x, -f, p, eps)
+                x, y = self.clouds
+                f = soft_totals(x, y, -g, p, eps)
             for turn in range(_MOST_TURNS):
                 if limits.passed:
                     break
@@ -322,7 +331,7 @@ class Auction:
             if limits.passed or eps <= max(_COLDEST * proved, _LEAST_HEAT):
                 break
             eps = max(eps * _COOLING, _LEAST_HEAT)
-        g = least_totals(y, x, -f, p)
+        g = least_totals(self.clouds[1], x, -f, p)
         self.price = g.mean() - g
 
     def run(self, limits: Limits, advance: Callable[[int], None]) -> bool:
@@ -351,17 +360,20 @@ class Auction:
     def level(self, eps: float, limits: Limits) -> None:
         """One auction, until every row has a column, patience is lost or time is up."""
         self._release(eps)
-        rows = self._free(self.side)
+        rows, hall = self._free(self.side), self._hall(eps)
         turn, begun = 0, len(rows)
         for _ in range(_PATIENCE):
             if len(rows) == 0 or limits.passed:
                 return
-            rows = self._play(rows, eps, limits)
+            rows = self._play(rows, hall, limits)
             turn += 1
             if turn >= _TURN and len(free := self._free(self.side)) < begun:
                 turn, begun = 0, len(free)
                 self._turn_round()
-                rows = self._free(self.side)
+                rows, hall = self._free(self.side), self._hall(eps)
+
+    def _hall(self, eps: float) -> Hall:
+        return new_hall(self.price, self.mates[1 - self.side], self.mates[self.side], eps)
 
     def _free(self, side: int) -> Tensor:
         return (self.mates[side] < 0).nonzero()[:, 0]
@@ -390,11 +402,11 @@ class Auction:
         best = (self.lists.near[rows] + self.price[self.lists.columns[rows].long()]).amin(dim=1)
         self.lists.bound[rows] = best.maximum(self.lists.bound[rows])
 
-    def _play(self, rows: Tensor, eps: float, limits: Limits) -> Tensor:
+    def _play(self, rows: Tensor, hall: Hall, limits: Limits) -> Tensor:
         """Rounds of some rows; those that are left have new lists."""
-        hall = new_hall(self.price, self.mates[1 - self.side], self.mates[self.side], eps)
         hall.queue[0, : len(rows)] = rows
         count, played, n_stale = len(rows), 0, 0
+        hall.counts.zero_()
         hall.counts[0] = count
         while count > 0 and played < _LONGEST_PLAY and not limits.passed:
             rounds = _ROUNDS if count > FEW_BIDDERS else _LAST_ROUNDS
