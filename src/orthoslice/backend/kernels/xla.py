@@ -1,8 +1,10 @@
-"""Sorting and pricing rows within programs that JAX compiles for the CPU, whose own sort is slow there."""
+"""Sorting and pricing rows within programs that JAX compiles, whose own sort is slower.
+
+On the CPU they call kernels of numba, on NVIDIA GPUs those of :mod:`.xla_launches`.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import re
 import sys
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orthoslice.backend.array_types import DType, JaxArray
-from orthoslice.backend.kernels import numba_refusal
+from orthoslice.backend.kernels import numba_refusal, xla_launches
 
 
 def refusal(*arrays: Any) -> str | None:
@@ -46,14 +48,8 @@ def _interface_refusal() -> str | None:
 def _register() -> None:
     from orthoslice.backend.kernels.numba.xla import handlers
 
-    new_capsule = ctypes.pythonapi.PyCapsule_New
-    new_capsule.restype, new_capsule.argtypes = (
-        ctypes.py_object,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
-    )
     for name, handler in handlers().items():
-        capsule = new_capsule(handler.address, None, None)
-        sys.modules["jax"].ffi.register_ffi_target(name, capsule, platform="cpu")
+        xla_launches.register_handler(name, handler.address, "cpu")
 
 
 def score_rows(px: JaxArray, py: JaxArray, p: float, dtype: DType, plain: Callable[..., JaxArray]) -> JaxArray:
@@ -63,7 +59,8 @@ def score_rows(px: JaxArray, py: JaxArray, p: float, dtype: DType, plain: Callab
     """
     jax = sys.modules["jax"]
     shapes = jax.ShapeDtypeStruct(px.shape[:-1], dtype)
-    return _called("scores", shapes, px, py, p, 1.0, lambda a, b: plain(a, b, p))
+    by_launches = functools.partial(xla_launches.score_rows, p=p)
+    return _called("scores", shapes, px, py, p, 1.0, by_launches, lambda a, b: plain(a, b, p))
 
 
 def slope_rows(
@@ -78,7 +75,8 @@ def slope_rows(
     jax = sys.modules["jax"]
     slopes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (px, py))
     shapes = (jax.ShapeDtypeStruct(px.shape[:-1], dtype), *slopes)
-    return _called("slopes", shapes, px, py, p, factor, lambda a, b: plain(a, b, p, factor))
+    by_launches = functools.partial(xla_launches.slope_rows, p=p, factor=factor)
+    return _called("slopes", shapes, px, py, p, factor, by_launches, lambda a, b: plain(a, b, p, factor))
 
 
 def _called(
@@ -88,6 +86,7 @@ def _called(
     py: JaxArray,
     p: float,
     factor: float,
+    by_launches: Callable[[Any, Any], Any],
     plain: Callable[[Any, Any], Any],
 ) -> Any:
     jax = sys.modules["jax"]
@@ -95,10 +94,13 @@ def _called(
     by_call = functools.partial(
         jax.ffi.ffi_call(name, shapes, vmap_method="broadcast_all"), factor=np.float64(factor), p=np.float64(p)
     )
+    branches = {"cpu": by_call}
+    if xla_launches.refusal(px, py) is None:
+        branches[xla_launches.PLATFORM] = by_launches
 
     @jax.custom_jvp  # type: ignore[untyped-decorator]
     def run(a: JaxArray, b: JaxArray) -> JaxArray:
-        return jax.lax.platform_dependent(a, b, cpu=by_call, default=plain)
+        return jax.lax.platform_dependent(a, b, **branches, default=plain)
 
     @run.defjvp  # type: ignore[untyped-decorator]
     def _(primals: tuple[JaxArray, ...], tangents: tuple[JaxArray, ...]) -> Any:

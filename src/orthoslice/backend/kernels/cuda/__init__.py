@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda.compiling import Program, checked, compiled_function, in_context
+from orthoslice.backend.kernels.cuda.compiling import (
+    Program,
+    attribute,
+    capability,
+    checked,
+    compiled_function,
+    in_context,
+)
+from orthoslice.backend.kernels.cuda.recording import Recorded, is_recorded, real_device, recording_starter
 from orthoslice.backend.torch_internals import current_device, current_stream
 
 __all__ = [
@@ -43,9 +51,6 @@ LONGEST_CUDA_ROW = BUCKET * 2048
 
 # Warp-wide maxima and matrix products of double precision came with Ampere.
 _LEAST_CAPABILITY = (8, 0)
-
-# A block may have this much shared memory on every GPU taken here.
-_SHARED_BYTES = 99 * 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +117,7 @@ class Launch:
         device = self._device
         # The device must be current: one stream number, such as 0, means another stream on each device.
         if device < 0 or current_device() == device:
-            self._start(current_stream(device), packed)
+            self._start(0 if device < 0 else current_stream(device), packed)
             return
         with sys.modules["torch"].cuda.device(device):
             self._start(current_stream(device), packed)
@@ -128,11 +133,11 @@ def bind(
 
 @functools.cache
 def most_shared_bytes(device: int) -> int:
-    """Bytes of shared memory that a block may have on a device; 2**30 in host memory (`device < 0`)."""
+    """Bytes of shared memory that a block may have on a device; 2**30 in host memory (-1)."""
+    device = real_device(device)
     if device < 0:
         return 1 << 30
-    known = sys.modules["torch"].cuda.get_device_properties(device)
-    return int(getattr(known, "shared_memory_per_block_optin", _SHARED_BYTES))
+    return attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
 
 
 def free_bytes(tensor: Tensor) -> int:
@@ -149,6 +154,8 @@ def device_and_stream(tensor: Tensor) -> tuple[int, int]:
 
 def empty(like: Tensor, shape: tuple[int, ...], kind: str) -> Tensor:
     """An uninitialised tensor on the device of `like`; `kind` names its type."""
+    if isinstance(like, Recorded):
+        return like.new_empty(shape, kind)
     return like.new_empty(shape, dtype=getattr(sys.modules["torch"], kind))
 
 
@@ -173,22 +180,23 @@ def cuda_refusal(*arrays: Any, dtype: str | tuple[str, ...] = "float32") -> str 
 @functools.cache
 def device_refusal(device: int) -> str | None:
     """Why nothing can be compiled for a device in this process, or None if it can."""
-    import torch
-
     if sys.platform != "linux":
         return "it runs on Linux"
     try:
         checked(importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())
+        is_old = capability(device) < _LEAST_CAPABILITY
     except (ImportError, OSError, RuntimeError) as error:
-        # Also where the bindings are there, but for another version of CUDA than torch's.
-        return f"NVRTC cannot be reached ({error}); `pip install cuda-bindings` of torch's version of CUDA"
-    if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        # Also where the bindings are there, but for another version of CUDA than that of torch or JAX.
+        return f"NVRTC cannot be reached ({error}); `pip install cuda-bindings` of the version of CUDA in use"
+    if is_old:
         return "it takes GPUs of compute capability 8.0 (Ampere) or newer"
     return None
 
 
 def starter(name: str, program: Program, device: int, grid: int, threads: int, shared_bytes: int) -> Start:
     """A function that starts a kernel with `grid` blocks on a device, which must be current."""
+    if is_recorded(device):
+        return recording_starter(name, program, device, grid, threads, shared_bytes)
     from cuda.bindings import driver
 
     # Numbers are passed on faster than objects of the bindings.

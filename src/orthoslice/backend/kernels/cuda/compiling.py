@@ -16,7 +16,7 @@ import functools
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,21 +117,60 @@ _allowed_bytes: dict[tuple[str, Program, int], int] = {}
 
 def compiled_function(name: str, program: Program, device: int, shared_bytes: int) -> int:
     """The driver's handle of a kernel, which may use `shared_bytes` of shared memory."""
-    import torch
     from cuda.bindings import driver
 
-    with say_if_slow("compiling GPU kernels, once for this GPU"):
-        code = _machine_code(program, "sm_{}{}".format(*torch.cuda.get_device_capability(device)))
+    code = machine_code(program, device)
     # One thread at a time: a module loaded twice would have two handles.
-    with _lock, torch.cuda.device(device):
-        module = _module(program, device, code)
-        function = checked(in_context(device, lambda: driver.cuModuleGetFunction(module, name.encode())))
+    with _lock, _made_current(device):
+        function = checked(driver.cuModuleGetFunction(_module(program, device, code), name.encode()))
         key = name, program, device
         if shared_bytes > _allowed_bytes.get(key, _FREE_SHARED_BYTES):
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            checked(in_context(device, lambda: driver.cuFuncSetAttribute(function, limit, shared_bytes)))
+            checked(driver.cuFuncSetAttribute(function, limit, shared_bytes))
             _allowed_bytes[key] = shared_bytes
     return int(function)
+
+
+def machine_code(program: Program, device: int) -> bytes:
+    """A program compiled for a device."""
+    with say_if_slow("compiling GPU kernels, once for this GPU"):
+        return _machine_code(program, "sm_{}{}".format(*capability(device)))
+
+
+@functools.cache
+def attribute(device: int, name: str) -> int:
+    """What the driver says of a device, by the end of the name of a `CUdevice_attribute`."""
+    from cuda.bindings import driver
+
+    checked(driver.cuInit(0))
+    which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(checked(driver.cuDeviceGetAttribute(which, checked(driver.cuDeviceGet(device)))))
+
+
+def capability(device: int) -> tuple[int, int]:
+    """The compute capability of a device."""
+    major, minor = (attribute(device, f"COMPUTE_CAPABILITY_{which}") for which in ("MAJOR", "MINOR"))
+    return major, minor
+
+
+@functools.cache
+def _primary_context(device: int) -> Any:
+    """The context that libraries share on a device."""
+    from cuda.bindings import driver
+
+    checked(driver.cuInit(0))
+    return checked(driver.cuDevicePrimaryCtxRetain(checked(driver.cuDeviceGet(device))))
+
+
+@contextlib.contextmanager
+def _made_current(device: int) -> Iterator[None]:
+    from cuda.bindings import driver
+
+    checked(driver.cuCtxPushCurrent(_primary_context(device)))
+    try:
+        yield
+    finally:
+        checked(driver.cuCtxPopCurrent())
 
 
 def in_context(device: int, call: Callable[[], Any]) -> Any:
@@ -143,8 +182,7 @@ def in_context(device: int, call: Callable[[], Any]) -> Any:
 
     answer = call()
     if answer[0].value == _NO_CONTEXT:
-        context = checked(driver.cuDevicePrimaryCtxRetain(checked(driver.cuDeviceGet(device))))
-        checked(driver.cuCtxSetCurrent(context))
+        checked(driver.cuCtxSetCurrent(_primary_context(device)))
         answer = call()
     return answer
 
@@ -153,7 +191,7 @@ def in_context(device: int, call: Callable[[], Any]) -> Any:
 def _module(program: Program, device: int, code: bytes) -> Any:
     from cuda.bindings import driver
 
-    return checked(in_context(device, lambda: driver.cuModuleLoadData(code)))
+    return checked(driver.cuModuleLoadData(code))
 
 
 _codes: dict[tuple[Program, str], Future[bytes]] = {}

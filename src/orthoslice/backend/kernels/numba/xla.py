@@ -34,7 +34,7 @@ MAJOR_VERSION, MINOR_VERSION = 0, 1
 _EXTENSION, _STAGE, _ARGUMENTS, _RESULTS, _ATTRIBUTES = 1, 4, 9, 14, 20
 _DTYPE, _DATA, _RANK, _DIMS = 2, 3, 4, 5
 _SCALAR_VALUE = 1
-_EXTENSION_TYPE, _METADATA, _VERSION = 1, 3, 3
+_EXTENSION_TYPE, _METADATA, _VERSION, _TRAITS = 1, 3, 3, 4
 
 _IS_METADATA, _EXECUTE, _FLOAT64 = 1, 3, 12
 
@@ -60,12 +60,14 @@ def _words(address: int, count: int) -> Any:
 
 
 @compiled
-def _is_to_run(frame: Frame) -> Any:
-    """Whether a call is to be carried out; a question for the version is answered."""
+def _is_to_run(frame: Frame, traits: int = 0) -> Any:
+    """Whether a call is to be carried out; a question for the version, and for what it can do, is answered."""
     if frame[_EXTENSION] != 0:
         extension = _words(frame[_EXTENSION], 4)
         if extension[_EXTENSION_TYPE] & _LOW_WORD == _IS_METADATA:
-            _words(extension[_METADATA], 4)[_VERSION] = (MINOR_VERSION << 32) | MAJOR_VERSION
+            metadata = _words(extension[_METADATA], 5)
+            metadata[_VERSION] = (MINOR_VERSION << 32) | MAJOR_VERSION
+            metadata[_TRAITS] = (metadata[_TRAITS] & ~_LOW_WORD) | traits
             return False
     return frame[_STAGE] & _LOW_WORD == _EXECUTE
 

@@ -1,0 +1,157 @@
+"""Our CUDA kernels within programs that JAX compiles for NVIDIA GPUs.
+
+When a program is traced, the host code of the kernels writes down what it would launch
+(:mod:`.cuda.recording`). The recipe is an attribute of a call in the program, and is followed at every run by
+machine code (:mod:`.numba.launching`): launches need no Python, and XLA may put them into a graph of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from orthoslice.backend.array_types import JaxArray
+from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
+from orthoslice.backend.kernels.cuda.recording import Recipe, record
+
+PLATFORM = "cuda"
+"""What these programs are compiled for, as `jax.lax.platform_dependent` calls it."""
+
+Make: TypeAlias = Callable[..., Recipe]
+"""A recipe for arguments of these shapes, and options."""
+
+_TARGET = "orthoslice_launches"
+
+
+def refusal(px: JaxArray, py: JaxArray) -> str | None:
+    """Why programs for a GPU cannot launch our kernels on rows of these arrays, or None if they can."""
+    if px.dtype.name != "float32":
+        return "it takes float32"
+    if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
+        return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
+    return _process_refusal()
+
+
+@functools.cache
+def _process_refusal() -> str | None:
+    """Why no program of this process can launch our kernels, or None if one can."""
+    devices = gpus()
+    if not devices:
+        return "JAX has no NVIDIA GPU"
+    for device in devices:
+        if (reason := device_refusal(device)) is not None:
+            return reason
+    if len({compiling.capability(device) for device in devices}) > 1:
+        return "it takes GPUs of one kind"
+    try:
+        _register()
+    except (AttributeError, ImportError, OSError, RuntimeError, ValueError) as error:
+        return f"XLA cannot launch kernels ({error})"
+    return None
+
+
+@functools.cache
+def gpus() -> tuple[int, ...]:
+    """The numbers of the NVIDIA GPUs on which JAX runs programs in this process."""
+    try:
+        return tuple(d.local_hardware_id for d in sys.modules["jax"].local_devices(backend=PLATFORM))
+    except (AttributeError, RuntimeError):
+        return ()
+
+
+def _register() -> None:
+    from orthoslice.backend.kernels.numba import launching
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    launching.set_driver(driver.cuLaunchKernel, driver.cuCtxGetDevice, driver.cuMemsetD32Async)
+    register_handler(_TARGET, launching.handler().address, "CUDA")
+
+
+def register_handler(name: str, address: int, platform: str) -> None:
+    """Have XLA call the C function at an address by a name."""
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype, new_capsule.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    sys.modules["jax"].ffi.register_ffi_target(name, new_capsule(address, None, None), platform=platform)
+
+
+def score_rows(px: JaxArray, py: JaxArray, p: float) -> JaxArray:
+    """Costs on the line of `px (..., n)` against `py (..., m)`, `(...)`."""
+    return _on_rows((p, 1.0, False), px, py)[0]
+
+
+def slope_rows(px: JaxArray, py: JaxArray, p: float, factor: float) -> tuple[JaxArray, ...]:
+    """`factor` times the same, and its derivatives by `px` and `py`."""
+    return _on_rows((p, factor, True), px, py)
+
+
+def _on_rows(options: tuple[Any, ...], px: JaxArray, py: JaxArray) -> tuple[JaxArray, ...]:
+    lead, n, m = px.shape[:-1], px.shape[-1], py.shape[-1]
+    found = _launched_rows(options)(px.reshape(-1, n), py.reshape(-1, m))
+    return tuple(a.reshape(*lead, *a.shape[1:]) for a in found)
+
+
+def _launched_rows(options: tuple[Any, ...]) -> Callable[..., tuple[JaxArray, ...]]:
+    """A function of two tables of as many rows. A batch of those is one of more rows."""
+    jax = sys.modules["jax"]
+
+    @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
+    def run(*tables: JaxArray) -> tuple[JaxArray, ...]:
+        return _launched(_rows_recipe(*(a.shape for a in tables), *options), *tables)
+
+    @run.def_vmap  # type: ignore[untyped-decorator]
+    def _(size: int, in_batches: list[bool], *given: JaxArray) -> Any:
+        tables = [
+            a if batched else jax.numpy.broadcast_to(a, (size, *a.shape))
+            for a, batched in zip(given, in_batches, strict=True)
+        ]
+        found = run(*(a.reshape(-1, a.shape[-1]) for a in tables))
+        return tuple(a.reshape(size, -1, *a.shape[1:]) for a in found), (True,) * len(found)
+
+    launched: Callable[..., tuple[JaxArray, ...]] = run
+    return launched
+
+
+def _launched(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
+    """The outputs of a recipe."""
+    jax = sys.modules["jax"]
+    # Programs have no float64 unless they are told to: it is memory like any other.
+    results = tuple(
+        jax.ShapeDtypeStruct(*((*shape, 2), "int32") if kind == "float64" else (shape, kind))
+        for shape, kind in recipe.results
+    )
+    found = jax.ffi.ffi_call(_TARGET, results)(*given, recipe=recipe.words)
+    return tuple(found[k] for k in recipe.outputs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _rows_recipe(
+    x_shape: tuple[int, int], y_shape: tuple[int, int], p: float, factor: float, with_slopes: bool
+) -> Recipe:
+    from orthoslice.backend.kernels.cuda.parts import add_parts
+    from orthoslice.backend.kernels.cuda.rows import match_rows
+
+    def run(px: Any, py: Any) -> list[Any]:
+        scores, *slopes = match_rows(px, py, p, factor, (with_slopes, with_slopes))
+        narrow = add_parts(scores.reshape((scores.numel(), 1)), "float32")
+        return [narrow, *slopes] if with_slopes else [narrow]
+
+    return _loaded(run, (x_shape, y_shape))
+
+
+def _loaded(run: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> Recipe:
+    """The recipe of what `run` does, with its kernels loaded on all GPUs."""
+    from orthoslice.backend.kernels.numba.launching import enter
+
+    devices = gpus()
+    recipe = record(run, devices[0], shapes)
+    for kernel in recipe.kernels:
+        for device in devices:
+            handle = compiling.compiled_function(kernel.name, kernel.program, device, kernel.shared_bytes)
+            enter(kernel.key, device, handle)
+    return recipe

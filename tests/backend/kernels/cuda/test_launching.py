@@ -1,0 +1,125 @@
+"""Recipes of launches, followed by compiled programs of JAX, against plain array code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from backend.kernels.cuda import cuda_on_host, xla_on_host
+from helpers import unit_rows
+
+import orthoslice as osl
+from orthoslice.backend.kernels import xla_launches
+from orthoslice.backend.kernels.cuda import rows as cuda_rows
+from orthoslice.costs.lines import sorted_scores, sorted_slopes
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("numba")
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """What stands for the driver where rows are launched on the processor."""
+    if (reason := cuda_on_host.missing()) is not None:
+        pytest.skip(reason)
+    jax.clear_caches()
+    with monkeypatch.context() as patch:
+        yield xla_on_host.hook(patch)
+    xla_launches._rows_recipe.cache_clear()
+    jax.clear_caches()
+
+
+def rows(rng, *shape):
+    table = rng.normal(size=shape)
+    table[..., ::3] = table[..., :1]  # ties
+    return jax.numpy.asarray(table, dtype="float32")
+
+
+def launched(px, py, p, factor, with_slopes):
+    return jax.jit(lambda a, b: xla_launches._on_rows((p, factor, with_slopes), a, b))(px, py)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 2.5])
+@pytest.mark.parametrize(
+    ("lead", "n", "m"), [((4,), 1, 1), ((3,), 257, 257), ((2, 3), 20, 33), ((2,), 700, 300)]
+)
+def test_rows(driver, rng, lead, n, m, p):
+    px, py = rows(rng, *lead, n), rows(rng, *lead, m)
+    with sorted_scores.using("reference"), sorted_slopes.using("reference"):
+        expected = sorted_scores(px, py, p), sorted_slopes(px, py, p, 0.7)
+    (scores,) = launched(px, py, p, 1.0, False)
+    np.testing.assert_allclose(scores, expected[0], rtol=1e-5, atol=1e-6)
+    for ours, plain in zip(launched(px, py, p, 0.7, True), expected[1], strict=True):
+        assert (ours.shape, ours.dtype) == (plain.shape, plain.dtype)
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+    assert driver.streams == {xla_on_host._STREAM}
+
+
+@pytest.mark.parametrize(("n", "m"), [(3000, 3000), (1500, 3000)])
+def test_long_rows(driver, rng, monkeypatch, n, m):
+    """Longer than what a chip sorts in one go: kernels share memory, some of which starts from zero."""
+    monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
+    monkeypatch.setattr(cuda_rows, "BUCKET", 200)
+    monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
+    monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.LongSort)
+    px, py = rows(rng, 2, n), rows(rng, 2, m)
+    with sorted_slopes.using("reference"):
+        expected = sorted_slopes(px, py, 2.0, 0.7)
+    for ours, plain in zip(launched(px, py, 2.0, 0.7, True), expected, strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+    assert "sort_buckets" in driver.launched
+
+
+def test_public_functions_launch_under_all_transforms(driver, rng):
+    x, y = (jax.numpy.asarray(rng.normal(size=(3, 24, 4)), dtype="float32") for _ in range(2))
+    theta = jax.numpy.asarray(unit_rows(rng, 6, 4), dtype="float32")
+
+    def value(a, b):
+        return osl.sliced_wasserstein(a, b, directions=theta).value
+
+    calls = {
+        "jit": lambda: jax.jit(value)(x[0], y[0]),
+        "vmap": lambda: jax.jit(jax.vmap(value))(x, y),
+        "vmap of one": lambda: jax.jit(jax.vmap(value, in_axes=(0, None)))(x, y[0]),
+        "batch": lambda: jax.jit(value)(x, y),
+        "grad": lambda: jax.jit(jax.grad(value))(x[0], y[0]),
+        "vmap of grad": lambda: jax.jit(jax.vmap(jax.grad(value)))(x, y),
+        "jvp": lambda: jax.jit(lambda a: jax.jvp(value, (a, y[0]), (y[1], y[2]))[1])(x[0]),
+        "grad of grad": lambda: jax.jit(jax.grad(lambda a: (jax.grad(value)(a, y[0]) ** 2).sum()))(x[0]),
+    }
+    for name, call in calls.items():
+        driver.launched.clear()
+        jax.clear_caches()
+        ours = np.asarray(call())
+        # A derivative of slopes is found by plain code.
+        assert bool(driver.launched) == (name != "grad of grad"), name
+        jax.clear_caches()
+        with sorted_scores.using("reference"), sorted_slopes.using("reference"):
+            np.testing.assert_allclose(ours, call(), rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_what_is_not_a_number_stays_so(driver, rng):
+    px = rows(rng, 2, 300).at[1, 17].set(np.nan)
+    scores, *slopes = launched(px, px + 1, 2.0, 1.0, True)
+    assert np.isfinite(scores[0])
+    assert np.isnan(scores[1])
+    assert np.isfinite(slopes[0][0]).all()
+
+
+def test_errors_are_told(driver, rng):
+    """Of the driver, and of a program whose kernels this process has not loaded."""
+    from orthoslice.backend.kernels.numba import launching
+
+    px = rows(rng, 2, 300)
+    program = jax.jit(lambda a: xla_launches.score_rows(a, a + 1, 2.0)).lower(px).compile()
+    np.testing.assert_allclose(program(px), 1.0, rtol=1e-5)
+    driver.status = 700
+    with pytest.raises(Exception, match="CUDA refused to start a kernel of orthoslice"):
+        program(px).block_until_ready()
+    driver.status = 0
+    count, launching._table[launching._COUNT] = launching._table[launching._COUNT], 0
+    driver.launched.clear()
+    with pytest.raises(Exception, match="a kernel of orthoslice is not loaded in this process"):
+        program(px).block_until_ready()
+    assert not driver.launched
+    launching._table[launching._COUNT] = count
+    np.testing.assert_allclose(program(px), 1.0, rtol=1e-5)
