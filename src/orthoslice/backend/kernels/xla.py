@@ -94,7 +94,7 @@ def _called(
     by_call = functools.partial(
         jax.ffi.ffi_call(name, shapes, vmap_method="broadcast_all"), factor=np.float64(factor), p=np.float64(p)
     )
-    branches = {"cpu": by_call}
+    branches: dict[str, Callable[[Any, Any], Any]] = {"cpu": by_call}
     if xla_launches.refusal(px, py) is None:
         branches[xla_launches.PLATFORM] = by_launches
 

@@ -62,7 +62,7 @@ llvm.add_symbol(_TABLE, _table.ctypes.data)
 
 def set_driver(*functions: Any) -> None:
     """Have recipes use these: cuLaunchKernel, cuCtxGetDevice and cuMemsetD32Async, as `ctypes` has them."""
-    _table[[_LAUNCH, _DEVICE, _FILL]] = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+    _table[[_LAUNCH, _DEVICE, _FILL]] = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
     _table[[_UNKNOWN, _REFUSED]] = [ctypes.addressof(text) for text in _said]
 
 
