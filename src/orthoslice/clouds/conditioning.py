@@ -184,14 +184,23 @@ def _numpy_float(dtype: DType) -> str:
 def _by_field(bits: int, dim: int, p: float) -> HostArray:
     """For every exponent field of a magnitude: 2**-exponent and exponent, `(fields, 2)`."""
     info = np.finfo(f"float{bits}")
-    most = info.maxexp - _ROOM
+    reach, room, most = scaling_rule(bits, dim, p)
     # A number with this field is below 2**(field - bias + 1). The last field is NaN and infinity.
     exponents = [0.0] * (1 << info.nexp)
     for field in range(len(exponents) - 1):
-        reach = field - (info.maxexp - 1) + 1 + math.log2(dim) / 2 + 1
-        if abs(reach) >= exponent_room(p, info.maxexp):
-            exponents[field] = float(np.clip(math.ceil(reach), -most, most))
+        extent = field - (info.maxexp - 1) + 1 + reach
+        if abs(extent) >= room:
+            exponents[field] = float(np.clip(math.ceil(extent), -most, most))
     return np.stack([np.exp2(-np.asarray(exponents)), exponents], axis=1)
+
+
+def scaling_rule(bits: int, dim: int, p: float) -> tuple[float, float, int]:
+    """How :func:`scale_on_device` finds the exponent of clouds whose largest coordinate is below 2**e.
+
+    It is e plus the first number, rounded up and at most the third, where that is not within the second.
+    """
+    info = np.finfo(f"float{bits}")
+    return math.log2(dim) / 2 + 1, exponent_room(p, info.maxexp), info.maxexp - _ROOM
 
 
 @functools.lru_cache(maxsize=64)

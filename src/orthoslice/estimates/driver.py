@@ -41,6 +41,7 @@ from orthoslice.directions.given import GIVEN_LATER
 from orthoslice.directions.layout import Layout
 from orthoslice.estimates.control import Control, Corrected, KnownMean, correct
 from orthoslice.estimates.passes import Passes
+from orthoslice.estimates.program_step import program_step, program_step_refusal
 from orthoslice.estimates.request import Request
 from orthoslice.estimates.result import Estimate, register_estimates, root
 from orthoslice.estimates.statistics import Statistics, degrees_of_freedom, interval_arms, with_variance
@@ -202,7 +203,10 @@ def compute(request: Request, inputs: tuple[Any, ...], constants: Any, wanted: W
     key, theta = constants
     if theta is not None:
         request = replace(request, sampler=Given(theta=theta))
-    return _run(request, Cloud(inputs[0], inputs[2]), request.score.second(inputs[1], inputs[3]), key, wanted)
+    x, y = Cloud(inputs[0], inputs[2]), request.score.second(inputs[1], inputs[3])
+    if program_step_refusal(request, x, y) is None:
+        return program_step(request, x, y, key, wanted, _run)
+    return _run(request, x, y, key, wanted)
 
 
 def _layout_of_scored(layout: Layout, scores: Array) -> Layout:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from orthoslice.backend.array_types import JaxArray
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
-from orthoslice.backend.kernels.cuda.recording import Recipe, record
+from orthoslice.backend.kernels.cuda.recording import Recipe, Recorder, record
 
 PLATFORM = "cuda"
 """What these programs are compiled for, as `jax.lax.platform_dependent` calls it."""
@@ -117,6 +117,79 @@ def _launched_rows(options: tuple[Any, ...]) -> Callable[..., tuple[JaxArray, ..
     return launched
 
 
+def small_refusal(x: JaxArray, y: JaxArray, slices: int, memory: int) -> str | None:
+    """Why a program for a GPU cannot launch a whole step on these clouds, or None if it can."""
+    if x.ndim != 2 or x.shape != y.shape:
+        return "it takes two clouds of one size"
+    if (reason := refusal(x, y)) is not None:
+        return reason
+    from orthoslice.backend.kernels.cuda.loss import is_small_distance
+
+    clouds = Recorder(gpus()[0], (x.shape, y.shape)).arguments
+    return None if is_small_distance(*clouds, slices, memory) else "it takes clouds that are sorted on chip"
+
+
+def small_step(
+    x: JaxArray,
+    y: JaxArray,
+    theta: JaxArray,
+    p: float,
+    wanted: tuple[bool, bool],
+    scaling: tuple[float, float, int] | None,
+    plain: Callable[..., tuple[JaxArray, ...]],
+    others: object,
+) -> tuple[JaxArray, ...]:
+    """What `plain(x, y, theta, others)` finds, by launches in programs for a GPU.
+
+    That is the mean of the costs on the line, all of them, the exponent if there is a rule for `scaling`, and
+    wanted gradients.
+    """
+    jax = sys.modules["jax"]
+
+    @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
+    def launched(x: JaxArray, y: JaxArray, theta: JaxArray, others: object) -> tuple[JaxArray, ...]:
+        recipe = _small_recipe(x.shape, theta.shape, p, wanted, scaling)
+        mean, scores, *found = _launched(recipe, x, y, theta)
+        gradients = []
+        if any(wanted):
+            whole, n = found.pop(), x.shape[0]
+            gradients = [whole[:n], whole[n:]] if all(wanted) else [whole]
+        return (mean, scores, *found, *gradients)
+
+    @launched.def_vmap  # type: ignore[untyped-decorator]
+    def _(size: int, in_batches: Any, *given: Any) -> Any:
+        axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(in_batches))
+        found = jax.vmap(plain, in_axes=axes, axis_size=size)(*given)
+        return found, (True,) * len(found)
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def run(*given: Any) -> tuple[JaxArray, ...]:
+        found: tuple[JaxArray, ...] = jax.lax.platform_dependent(*given, **{PLATFORM: launched}, default=plain)
+        return found
+
+    @run.defjvp  # type: ignore[untyped-decorator]
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        return jax.jvp(plain, primals, tangents)
+
+    answer: tuple[JaxArray, ...] = run(x, y, theta, others)
+    return answer
+
+
+@functools.lru_cache(maxsize=256)
+def _small_recipe(
+    shape: tuple[int, int],
+    theta_shape: tuple[int, int],
+    p: float,
+    wanted: tuple[bool, bool],
+    scaling: tuple[float, float, int] | None,
+) -> Recipe:
+    from orthoslice.backend.kernels.cuda.programs import small_program
+
+    return _loaded(
+        lambda x, y, theta: small_program(x, y, theta, p, wanted, scaling), (shape, shape, theta_shape)
+    )
+
+
 def _launched(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
     """The outputs of a recipe."""
     jax = sys.modules["jax"]
@@ -133,7 +206,7 @@ def _launched(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
 def _rows_recipe(
     x_shape: tuple[int, int], y_shape: tuple[int, int], p: float, factor: float, with_slopes: bool
 ) -> Recipe:
-    from orthoslice.backend.kernels.cuda.parts import add_parts
+    from orthoslice.backend.kernels.cuda.programs import add_parts
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
     def run(px: Any, py: Any) -> list[Any]:

@@ -30,6 +30,7 @@ def driver(monkeypatch):
     with monkeypatch.context() as patch:
         yield xla_on_host.hook(patch)
     xla_launches._rows_recipe.cache_clear()
+    xla_launches._small_recipe.cache_clear()
     jax.clear_caches()
 
 
