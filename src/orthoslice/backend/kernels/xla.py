@@ -6,16 +6,14 @@ On the CPU they call kernels of numba, on NVIDIA GPUs those of :mod:`.xla_launch
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from orthoslice.backend.array_types import DType, JaxArray
-from orthoslice.backend.kernels import numba_refusal, xla_launches
+from orthoslice.backend.kernels import xla_launches
 
 
 def refusal(*arrays: Any) -> str | None:
@@ -27,18 +25,18 @@ def refusal(*arrays: Any) -> str | None:
         return "it takes single and double precision"
     if arrays[0].shape[:-1] != arrays[1].shape[:-1] or arrays[0].dtype != arrays[1].dtype:
         return "it takes rows that need no broadcasting"
-    return numba_refusal() or _interface_refusal()
+    return _interface_refusal()
 
 
 @functools.cache
 def _interface_refusal() -> str | None:
-    """Whether this version of jaxlib passes arguments as our calls read them."""
-    jax = sys.modules["jax"]
+    """Why this process cannot call kernels within programs of JAX, or None if it can."""
+    # Kernels of the processor take a while to compile, and are left out where there is a GPU.
+    if xla_launches.process_refusal() is None:
+        return None
+    if (reason := xla_launches.interface_refusal()) is not None:
+        return reason
     try:
-        header = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
-        found = re.search(r"#define XLA_FFI_API_MAJOR (\d+)", header)
-        if found is None or int(found[1]) != 0:
-            return "it knows version 0 of XLA's interface"
         _register()
     except (AttributeError, OSError, RuntimeError, ValueError) as error:
         return f"jax.ffi cannot be used ({error})"
@@ -94,9 +92,13 @@ def _called(
     by_call = functools.partial(
         jax.ffi.ffi_call(name, shapes, vmap_method="broadcast_all"), factor=np.float64(factor), p=np.float64(p)
     )
-    branches: dict[str, Callable[[Any, Any], Any]] = {"cpu": by_call}
-    if xla_launches.refusal(px, py) is None:
+    branches: dict[str, Callable[[Any, Any], Any]] = {}
+    if xla_launches.process_refusal() is not None:
+        branches["cpu"] = by_call
+    elif xla_launches.refusal(px, py) is None:
         branches[xla_launches.PLATFORM] = by_launches
+    else:
+        return plain(px, py)
 
     @jax.custom_jvp  # type: ignore[untyped-decorator]
     def run(a: JaxArray, b: JaxArray) -> JaxArray:

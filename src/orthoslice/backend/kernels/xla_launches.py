@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from orthoslice.backend.array_types import JaxArray
+from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
 from orthoslice.backend.kernels.cuda.recording import Recipe, Recorder, record
 
@@ -32,15 +35,17 @@ def refusal(px: JaxArray, py: JaxArray) -> str | None:
         return "it takes float32"
     if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
         return f"it takes rows of at most {LONGEST_CUDA_ROW} points"
-    return _process_refusal()
+    return process_refusal()
 
 
 @functools.cache
-def _process_refusal() -> str | None:
+def process_refusal() -> str | None:
     """Why no program of this process can launch our kernels, or None if one can."""
     devices = gpus()
     if not devices:
         return "JAX has no NVIDIA GPU"
+    if (reason := interface_refusal()) is not None:
+        return reason
     for device in devices:
         if (reason := device_refusal(device)) is not None:
             return reason
@@ -51,6 +56,18 @@ def _process_refusal() -> str | None:
     except (AttributeError, ImportError, OSError, RuntimeError, ValueError) as error:
         return f"XLA cannot launch kernels ({error})"
     return None
+
+
+def interface_refusal() -> str | None:
+    """Why programs of JAX cannot call machine code of ours, or None if they can."""
+    try:
+        header = (Path(sys.modules["jax"].ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text()
+    except (AttributeError, OSError) as error:
+        return f"jax.ffi cannot be used ({error})"
+    found = re.search(r"#define XLA_FFI_API_MAJOR (\d+)", header)
+    if found is None or int(found[1]) != 0:
+        return "it knows version 0 of XLA's interface"
+    return numba_refusal()
 
 
 @functools.cache
@@ -125,8 +142,8 @@ def small_refusal(x: JaxArray, y: JaxArray, slices: int, memory: int) -> str | N
         return reason
     from orthoslice.backend.kernels.cuda.loss import is_small_distance
 
-    clouds = Recorder(gpus()[0], (x.shape, y.shape)).arguments
-    return None if is_small_distance(*clouds, slices, memory) else "it takes clouds that are sorted on chip"
+    a, b = Recorder(gpus()[0], (x.shape, y.shape)).arguments
+    return None if is_small_distance(a, b, slices, memory) else "it takes clouds that are sorted on chip"
 
 
 def small_step(

@@ -20,7 +20,7 @@ pytest.importorskip("numba")
 def driver(monkeypatch):
     """What stands for the driver where rows are launched on the processor; None on a GPU."""
     if jax.default_backend() == "gpu":
-        if (reason := xla_launches._process_refusal()) is not None:
+        if (reason := xla_launches.process_refusal()) is not None:
             pytest.skip(reason)
         yield None
         return

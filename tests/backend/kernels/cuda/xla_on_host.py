@@ -9,7 +9,7 @@ import hashlib
 import pytest
 from backend.kernels.cuda import cuda_on_host
 
-from orthoslice.backend.kernels import cuda, xla_launches
+from orthoslice.backend.kernels import cuda, xla, xla_launches
 from orthoslice.backend.kernels.cuda import compiling, recording
 
 _STREAM = 4321
@@ -99,7 +99,8 @@ def hook(patch: pytest.MonkeyPatch) -> Driver:
     xla_launches._rows_recipe.cache_clear()
     xla_launches._small_recipe.cache_clear()
     patch.setattr(xla_launches, "gpus", lambda: (0,))
-    patch.setattr(xla_launches, "_process_refusal", lambda: None)
+    patch.setattr(xla_launches, "process_refusal", lambda: None)
+    patch.setattr(xla, "_interface_refusal", lambda: None)
     patch.setattr(xla_launches, "PLATFORM", "cpu")
     patch.setattr(cuda, "attribute", lambda device, name: 227 * 1024)
     patch.setattr(compiling, "compiled_function", driver.handle)
