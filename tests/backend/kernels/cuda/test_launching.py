@@ -107,6 +107,59 @@ def test_public_functions_launch_under_all_transforms(driver, rng):
             np.testing.assert_allclose(ours, call(), rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+@pytest.mark.parametrize(("n", "dim"), [(5, 3), (300, 33)])
+def test_steps_of_small_clouds(driver, rng, n, dim, argnums):
+    """Projected, matched and carried back by launches alone."""
+    x, y = (jax.numpy.asarray(rng.normal(size=(n, dim)) + 100.0, dtype="float32") for _ in range(2))
+    theta = jax.numpy.asarray(unit_rows(rng, 7, dim), dtype="float32")
+
+    def step(a, b):
+        found = osl.sliced_wasserstein(a, b, directions=theta, p=1.5)
+        return found.value, found.scores
+
+    def answer():
+        jax.clear_caches()
+        return jax.tree.leaves(jax.jit(jax.value_and_grad(step, argnums=argnums, has_aux=True))(x, y))
+
+    ours = [np.asarray(a) for a in answer()]
+    if driver is not None:
+        assert {"find_tops", "scale_rows", "finish_step"} <= set(driver.launched)
+        assert not {"add_up", "sort_rows"} & set(driver.launched)
+    with sorted_slopes.using("reference"):
+        for a, b in zip(ours, answer(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-36, 1e-25, 1.0, 1e25, 1e38])
+def test_clouds_of_any_size(driver, rng, scale):
+    """Squares of their distances, and for the last ones distances, are out of range."""
+    x, y = (rng.uniform(-1, 1, size=(20, 3)) for _ in range(2))
+    theta = jax.numpy.asarray(unit_rows(rng, 6, 3), dtype="float32")
+    expected = scale * osl.sliced_wasserstein(x, y, directions=np.asarray(theta, dtype=float)).distance
+
+    def distance(a, b):
+        return osl.sliced_wasserstein(a, b, directions=theta).distance
+
+    a, b = (jax.numpy.asarray(scale * c, dtype="float32") for c in (x, y))
+    found = float(jax.jit(distance)(a, b))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    if driver is not None:
+        assert "scale_rows" in driver.launched
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_clouds_and_directions_are_told_by_nan(driver, rng, bad):
+    x = jax.numpy.asarray(rng.normal(size=(20, 3)), dtype="float32")
+    theta = jax.numpy.asarray(unit_rows(rng, 6, 3), dtype="float32")
+    value = jax.jit(lambda a, b, rows: osl.sliced_wasserstein(a, b, directions=rows).value)
+    assert np.isfinite(value(x, x + 1, theta))
+    assert np.isnan(value(x.at[7, 1].set(bad), x, theta))
+    assert np.isnan(value(x, x.at[7, 1].set(bad), theta))
+    assert np.isnan(value(x, x + 1, theta.at[2, 0].set(bad)))
+    assert np.isnan(value(x, x + 1, 1.01 * theta))
+
+
 def test_what_is_not_a_number_stays_so(driver, rng):
     px = rows(rng, 2, 300).at[1, 17].set(np.nan)
     scores, *slopes = launched(px, px + 1, 2.0, 1.0, True)
