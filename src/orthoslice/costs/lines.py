@@ -26,6 +26,7 @@ from orthoslice.backend.kernels import (
     LONGEST_COLUMN,
     rows_refusal,
     xla,
+    xla_launches,
 )
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.clouds.canonical import flat_index
@@ -70,6 +71,17 @@ def count_numbers(px: Array, py: Array) -> int:
 
 SCORES_BYTES, SLOPES_BYTES = _bytes_of_numbers(3), _bytes_of_numbers(8)
 """What kernels need for scores alone, and with their slopes."""
+
+_LAUNCHED_BYTES = _bytes_of_numbers(5)
+
+
+def _xla_scores_bytes(px: Array, py: Array, *_: object) -> int:
+    return (SCORES_BYTES if xla_launches.refusal(px, py) else _LAUNCHED_BYTES)(px, py)
+
+
+def _xla_slopes_bytes(px: Array, py: Array, *_: object) -> int:
+    return (SLOPES_BYTES if xla_launches.refusal(px, py) else _LAUNCHED_BYTES)(px, py)
+
 
 # A pair of a coupling: two indices, a mass, a cost, and its weighted cost or slope.
 _PAIR_BYTES = 40
@@ -135,7 +147,7 @@ def _sorted_scores_cuda(px: Tensor, py: Tensor, p: float) -> Tensor:
     return match_rows(flat_x, flat_y, p, 1.0, (False, False)).scores.reshape(px.shape[:-1])
 
 
-@sorted_scores.implementation("xla", lambda px, py, _: xla.refusal(px, py), row_bytes=SCORES_BYTES)
+@sorted_scores.implementation("xla", lambda px, py, _: xla.refusal(px, py), row_bytes=_xla_scores_bytes)
 def _sorted_scores_xla(px: JaxArray, py: JaxArray, p: float) -> JaxArray:
     return xla.score_rows(px, py, p, wide_float(px), _sorted_scores)
 
@@ -249,7 +261,7 @@ def _sorted_slopes_cuda(px: Tensor, py: Tensor, p: float, factor: float) -> tupl
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.implementation("xla", lambda px, py, *_: xla.refusal(px, py), row_bytes=SLOPES_BYTES)
+@sorted_slopes.implementation("xla", lambda px, py, *_: xla.refusal(px, py), row_bytes=_xla_slopes_bytes)
 def _sorted_slopes_xla(px: Array, py: Array, p: float, factor: float) -> tuple[Array, Array, Array]:
     scores, x_slopes, y_slopes = xla.slope_rows(px, py, p, factor, wide_float(px), _sorted_slopes)
     return scores, x_slopes, y_slopes
