@@ -15,6 +15,7 @@ import numpy as np
 from orthoslice.backend.arrays import (
     Array,
     DType,
+    JaxArray,
     Key,
     Namespace,
     Operation,
@@ -26,6 +27,7 @@ from orthoslice.backend.arrays import (
     namespace,
     to_numpy,
 )
+from orthoslice.backend.kernels import xla_launches
 from orthoslice.backend.kernels.cuda import cuda_refusal
 from orthoslice.backend.threads import default_workers
 from orthoslice.check.inputs import as_array, as_floating, check_same_library, common_dtype, on_host
@@ -277,6 +279,14 @@ def _units_or_nan_cuda(theta: Tensor, tolerance: float, rounding: float) -> Tens
     from orthoslice.backend.kernels.cuda.rows import check_rows
 
     return check_rows(theta, tolerance, rounding)
+
+
+@units_or_nan.implementation("xla", lambda theta, *_: xla_launches.rows_refusal(theta))
+def _units_or_nan_xla(theta: JaxArray, tolerance: float, rounding: float) -> JaxArray:
+    def plain(rows: JaxArray) -> JaxArray:
+        return _units_or_nan(rows, tolerance, rounding)
+
+    return xla_launches.check_rows(theta, tolerance, rounding, plain)
 
 
 @units_or_nan.implementation("reference", lambda *_: None)

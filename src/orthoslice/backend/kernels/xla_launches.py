@@ -11,14 +11,16 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orthoslice.backend.array_types import JaxArray
+import numpy as np
+
+from orthoslice.backend.array_types import IntArray, JaxArray
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
-from orthoslice.backend.kernels.cuda.recording import Recipe, Recorder, record
+from orthoslice.backend.kernels.cuda.recording import Output, Recipe, Recorder, apart, record
 
 PLATFORM = "cuda"
 """What these programs are compiled for, as `jax.lax.platform_dependent` calls it."""
@@ -109,17 +111,17 @@ def slope_rows(px: JaxArray, py: JaxArray, p: float, factor: float) -> tuple[Jax
 
 def _on_rows(options: tuple[Any, ...], px: JaxArray, py: JaxArray) -> tuple[JaxArray, ...]:
     lead, n, m = px.shape[:-1], px.shape[-1], py.shape[-1]
-    found = _launched_rows(options)(px.reshape(-1, n), py.reshape(-1, m))
+    found = _by_rows(_rows_recipe, options)(px.reshape(-1, n), py.reshape(-1, m))
     return tuple(a.reshape(*lead, *a.shape[1:]) for a in found)
 
 
-def _launched_rows(options: tuple[Any, ...]) -> Callable[..., tuple[JaxArray, ...]]:
-    """A function of two tables of as many rows. A batch of those is one of more rows."""
+def _by_rows(make: Make, options: tuple[Any, ...]) -> Callable[..., tuple[JaxArray, ...]]:
+    """A function of tables of as many rows. A batch of those is one of more rows."""
     jax = sys.modules["jax"]
 
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
     def run(*tables: JaxArray) -> tuple[JaxArray, ...]:
-        return _launched(_rows_recipe(*(a.shape for a in tables), *options), *tables)
+        return _launched(make(*(a.shape for a in tables), *options), *tables)
 
     @run.def_vmap  # type: ignore[untyped-decorator]
     def _(size: int, in_batches: list[bool], *given: JaxArray) -> Any:
@@ -132,6 +134,36 @@ def _launched_rows(options: tuple[Any, ...]) -> Callable[..., tuple[JaxArray, ..
 
     launched: Callable[..., tuple[JaxArray, ...]] = run
     return launched
+
+
+def in_programs(launched: Callable[..., Any], plain: Callable[..., Any], *given: Any) -> Any:
+    """What `launched` finds in programs for a GPU, and `plain` in others; derivatives are those of `plain`."""
+    jax = sys.modules["jax"]
+
+    @jax.custom_jvp  # type: ignore[untyped-decorator]
+    def run(*given: Any) -> Any:
+        return jax.lax.platform_dependent(*given, **{PLATFORM: launched}, default=plain)
+
+    @run.defjvp  # type: ignore[untyped-decorator]
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        return jax.jvp(plain, primals, tangents)
+
+    return run(*given)
+
+
+def rows_refusal(theta: Any) -> str | None:
+    """Why programs for a GPU cannot launch our kernels on rows of this array, or None if they can."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(theta, jax.Array):
+        return "it takes arrays of JAX"
+    return refusal(theta, theta)
+
+
+def check_rows(theta: JaxArray, tolerance: float, rounding: float, plain: Callable[..., JaxArray]) -> JaxArray:
+    """What `plain(theta)` finds: rows made of unit length, or NaN if they are off by more than `tolerance`."""
+    run = _by_rows(_check_recipe, (tolerance, rounding))
+    checked: JaxArray = in_programs(lambda rows: run(rows)[0], plain, theta)
+    return checked
 
 
 def small_refusal(x: JaxArray, y: JaxArray, slices: int, memory: int) -> str | None:
@@ -166,7 +198,7 @@ def small_step(
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
     def launched(x: JaxArray, y: JaxArray, theta: JaxArray, others: object) -> tuple[JaxArray, ...]:
         recipe = _small_recipe(x.shape, theta.shape, p, wanted, scaling)
-        mean, scores, *found = _launched(recipe, x, y, theta)
+        mean, scores, *found = _launched_apart(recipe, x, y, theta)
         gradients = []
         if any(wanted):
             whole, n = found.pop(), x.shape[0]
@@ -179,16 +211,7 @@ def small_step(
         found = jax.vmap(plain, in_axes=axes, axis_size=size)(*given)
         return found, (True,) * len(found)
 
-    @jax.custom_jvp  # type: ignore[untyped-decorator]
-    def run(*given: Any) -> tuple[JaxArray, ...]:
-        found: tuple[JaxArray, ...] = jax.lax.platform_dependent(*given, **{PLATFORM: launched}, default=plain)
-        return found
-
-    @run.defjvp  # type: ignore[untyped-decorator]
-    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-        return jax.jvp(plain, primals, tangents)
-
-    answer: tuple[JaxArray, ...] = run(x, y, theta, others)
+    answer: tuple[JaxArray, ...] = in_programs(launched, plain, x, y, theta, others)
     return answer
 
 
@@ -208,15 +231,43 @@ def _small_recipe(
 
 
 def _launched(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
-    """The outputs of a recipe."""
+    """The outputs of a recipe, by one call."""
+    found = _call(recipe.launches, recipe.results, given)
+    return tuple(found[k] for k in recipe.outputs)
+
+
+def _launched_apart(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
+    """The same, by a call for each launch, for recipes in which no launch writes what another has written.
+
+    XLA makes a graph of five calls and more, and leaves out those whose results are not used.
+    """
+    known = dict(enumerate(given, 1))
+    for launch in recipe.launches:
+        words, read, filled = apart(launch, known)
+        results = [recipe.results[source - len(given) - 1] for source in filled]
+        found = _call([words], results, [known[source] for source in read])
+        known.update(zip(filled, found, strict=True))
+    return tuple(known[len(given) + 1 + k] for k in recipe.outputs)
+
+
+def _call(launches: Sequence[IntArray], results: Sequence[Output], given: Sequence[JaxArray]) -> list[JaxArray]:
+    """The results of launches, in a call."""
     jax = sys.modules["jax"]
     # Programs have no float64 unless they are told to: it is memory like any other.
-    results = tuple(
+    shapes = [
         jax.ShapeDtypeStruct(*((*shape, 2), "int32") if kind == "float64" else (shape, kind))
-        for shape, kind in recipe.results
-    )
-    found = jax.ffi.ffi_call(_TARGET, results)(*given, recipe=recipe.words)
-    return tuple(found[k] for k in recipe.outputs)
+        for shape, kind in results
+    ]
+    words = np.concatenate([np.asarray([len(launches)], dtype=np.int64), *launches])
+    found: list[JaxArray] = jax.ffi.ffi_call(_TARGET, shapes)(*given, recipe=words)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_recipe(shape: tuple[int, int], tolerance: float, rounding: float) -> Recipe:
+    from orthoslice.backend.kernels.cuda.rows import check_rows
+
+    return _loaded(lambda theta: [check_rows(theta, tolerance, rounding)], (shape,))
 
 
 @functools.lru_cache(maxsize=1024)

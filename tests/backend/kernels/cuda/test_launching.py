@@ -31,6 +31,7 @@ def driver(monkeypatch):
         yield xla_on_host.hook(patch)
     xla_launches._rows_recipe.cache_clear()
     xla_launches._small_recipe.cache_clear()
+    xla_launches._check_recipe.cache_clear()
     jax.clear_caches()
 
 
@@ -61,20 +62,29 @@ def test_rows(driver, rng, lead, n, m, p):
         assert driver.streams == {xla_on_host._STREAM}
 
 
+@pytest.mark.parametrize("most_shares", [0, 100])
 @pytest.mark.parametrize(("n", "m"), [(3000, 3000), (1500, 3000)])
-def test_long_rows(driver, rng, monkeypatch, n, m):
-    """Longer than what a chip sorts in one go: kernels share memory, some of which starts from zero."""
-    monkeypatch.setattr(cuda_rows, "longest_on_chip", lambda device: 100)
-    monkeypatch.setattr(cuda_rows, "BUCKET", 200)
-    monkeypatch.setattr(cuda_rows, "_BUCKET_SHAPE", (64, 8))
-    monkeypatch.setattr(cuda_rows, "sorting_long_rows", cuda_rows.LongSort)
+def test_long_rows(driver, rng, monkeypatch, n, m, most_shares):
+    """Longer than what a chip sorts in one go, dealt or shared: launches use each other's memory."""
+    small = {
+        "longest_on_chip": lambda device: 100,
+        "BUCKET": 200,
+        "_SHARE": 200,
+        "_MOST_SHARES": most_shares,
+        "_SHARES": cuda_rows.Source("shares", (("SAMPLE", 512), ("RESIDING", 64))),
+        "_BUCKET_SHAPE": (64, 8),
+        "_SAMPLE_SHAPE": (64, 8),
+        "sorting_long_rows": cuda_rows.sorting_long_rows.__wrapped__,
+    }
+    for name, value in small.items():
+        monkeypatch.setattr(cuda_rows, name, value)
     px, py = rows(rng, 2, n), rows(rng, 2, m)
     with sorted_slopes.using("reference"):
         expected = sorted_slopes(px, py, 2.0, 0.7)
     for ours, plain in zip(launched(px, py, 2.0, 0.7, True), expected, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
     if driver is not None:
-        assert len(set(driver.launched)) > 3
+        assert ("sort_shares" if most_shares else "sort_buckets") in driver.launched
 
 
 def test_public_functions_launch_under_all_transforms(driver, rng):

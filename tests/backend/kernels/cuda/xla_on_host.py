@@ -98,6 +98,7 @@ def hook(patch: pytest.MonkeyPatch) -> Driver:
     driver = Driver()
     xla_launches._rows_recipe.cache_clear()
     xla_launches._small_recipe.cache_clear()
+    xla_launches._check_recipe.cache_clear()
     patch.setattr(xla_launches, "gpus", lambda: (0,))
     patch.setattr(xla_launches, "process_refusal", lambda: None)
     patch.setattr(xla, "_interface_refusal", lambda: None)

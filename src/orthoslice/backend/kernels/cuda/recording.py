@@ -10,7 +10,7 @@ import hashlib
 import math
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,6 +30,9 @@ _ZEROS = 0
 Output: TypeAlias = tuple[tuple[int, ...], str]
 """The shape of a result and the name of its type."""
 
+# Words of a launch before its addresses.
+_HEAD = 6
+
 _here = threading.local()
 
 
@@ -43,14 +46,13 @@ class RecordedKernel(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What is to be launched, as words, and which results hold what was asked for.
+    """What is to be launched, and which results hold what was asked for.
 
-    First comes the number of launches; then for each the key of its kernel, blocks, threads, bytes of shared
-    memory, how many addresses and how many bytes of numbers follow, and those. To fill memory with zeros,
-    "blocks" are words of 32 bits.
+    A launch is words: the key of its kernel, blocks, threads, bytes of shared memory, how many addresses and
+    how many bytes of numbers follow, and those. To fill memory with zeros, "blocks" are words of 32 bits.
     """
 
-    words: IntArray
+    launches: tuple[IntArray, ...]
     results: tuple[Output, ...]
     outputs: tuple[int, ...]
     kernels: frozenset[RecordedKernel]
@@ -119,8 +121,7 @@ class Recorder:
         self.device = _FIRST - device
         self.arguments = [Recorded(self, shape, "float32", k) for k, shape in enumerate(arguments, 1)]
         self._results: list[Output] = []
-        self._words: list[int] = []
-        self._launches = 0
+        self._launches: list[IntArray] = []
         self._kernels: set[RecordedKernel] = set()
 
     def add_result(self, tensor: Recorded) -> int:
@@ -134,16 +135,13 @@ class Recorder:
     def add_words(
         self, key: int, grid: int, threads: int, shared_bytes: int, held: bytes, addresses: int
     ) -> None:
-        self._launches += 1
-        whole = held + bytes(-len(held) % 8)
-        numbers = len(held) - 8 * addresses
-        self._words += [key, grid, threads, shared_bytes, addresses, numbers]
-        self._words += struct.unpack(f"{len(whole) // 8}q", whole)
+        numbers = np.frombuffer(held + bytes(-len(held) % 8), dtype=np.int64)
+        head = key, grid, threads, shared_bytes, addresses, len(held) - 8 * addresses
+        self._launches.append(np.concatenate([np.asarray(head, dtype=np.int64), numbers]))
 
     def recipe(self, outputs: Sequence[Recorded]) -> Recipe:
         places = tuple(tensor.source - len(self.arguments) - 1 for tensor in outputs)
-        words = np.asarray([self._launches, *self._words], dtype=np.int64)
-        return Recipe(words, tuple(self._results), places, frozenset(self._kernels))
+        return Recipe(tuple(self._launches), tuple(self._results), places, frozenset(self._kernels))
 
 
 def record(run: Callable[..., Sequence[Any]], device: int, arguments: Sequence[tuple[int, ...]]) -> Recipe:
@@ -153,6 +151,18 @@ def record(run: Callable[..., Sequence[Any]], device: int, arguments: Sequence[t
         return recorder.recipe(run(*recorder.arguments))
     finally:
         del _here.recorder
+
+
+def apart(launch: IntArray, known: Collection[int]) -> tuple[IntArray, list[int], list[int]]:
+    """A launch as a recipe of its own, which of the memory that is `known` it reads, and which it fills."""
+    words = launch.copy()
+    addresses = words[_HEAD : _HEAD + words[_HEAD - 2]]
+    sources = addresses >> OFFSET_BITS
+    used = sorted(set(sources.tolist()) - {0})
+    read, filled = [s for s in used if s in known], [s for s in used if s not in known]
+    place = {0: 0} | {source: k for k, source in enumerate((*read, *filled), 1)}
+    addresses += (np.asarray([place[s] for s in sources.tolist()], dtype=np.int64) - sources) << OFFSET_BITS
+    return words, read, filled
 
 
 def is_recorded(device: int) -> bool:
