@@ -50,11 +50,11 @@ struct Tile {
     __device__ int own_column(int column) const { return column & ((1 << log_dim) - 1); }
     __device__ int own_point(int column) const { return column >> log_dim << log_lanes | lane; }
 
-    // Where a number stands. The exclusive or spreads what a warp reads at once over the banks of shared memory. Like
+    // Where a number stands, in bytes. The exclusive or spreads what a warp reads at once over the banks of shared memory. Like
     // all exclusive ors it adds up: a bit of the column changes the same bits of the place whatever the others are.
     __device__ int place(int column, int lane) const {
         int plain = column << log_lanes | lane;
-        return plain ^ ((plain >> 5 ^ plain >> 6) & 31);
+        return (plain ^ ((plain >> 5 ^ plain >> 6) & 31)) * (int)sizeof(real);
     }
 
     // The same for number k of the tile's points, one after the other as they are in memory.
@@ -66,6 +66,11 @@ struct Tile {
     // Columns are transformed in several windows: bit 0 and BITS - 1 further bits of a column at a time.
     __device__ int windows() const { return (log_columns + BITS - 3) / (BITS - 1); }
 };
+
+// The number at a place of a tile.
+__device__ __forceinline__ real& number_at(real* shared, int place) {
+    return *reinterpret_cast<real*>(reinterpret_cast<char*>(shared) + place);
+}
 
 // Call `visit(k, place)` for the numbers of a thread: where number 0 stands and what every bit of k changes of that is
 // given. The order is that of a Gray code: from each to the next one bit changes, and one exclusive or leads there.
@@ -107,14 +112,24 @@ struct Window {
     // Call `visit(k, the number that stands there)` for every number.
     template <class Visit>
     __device__ __forceinline__ void each(real* shared, Visit visit) const {
-        each_place(at, steps, [&](int k, int place) { visit(k, shared[place]); });
+        each_place(at, steps, [&](int k, int place) { visit(k, number_at(shared, place)); });
     }
 
-    // Put sums and differences in the place of numbers whose columns differ in one bit, for all bits that are due.
+    // Put sums and differences in the place of numbers whose columns differ in one bit, for all bits that are due. In a
+    // first window those are all bits, in one between all others; a loop without branches moves no numbers about.
     __device__ __forceinline__ void add_and_subtract(real (&own)[ITEMS]) const {
+        constexpr int ALL = (1 << BITS) - 1;
+        if (stages == ALL) combine<ALL>(own, ALL);
+        else if (stages == (ALL ^ 1)) combine<ALL ^ 1>(own, ALL);
+        else combine<ALL>(own, stages);
+    }
+
+    // For those bits of DUE that are in `due` too.
+    template <int DUE>
+    __device__ __forceinline__ static void combine(real (&own)[ITEMS], int due) {
 #pragma unroll
         for (int bit = 0; bit < BITS; bit++) {
-            if (!(stages >> bit & 1)) continue;
+            if (!(DUE >> bit & 1) || !(due >> bit & 1)) continue;
 #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 if (k >> bit & 1) continue;
@@ -219,8 +234,9 @@ __device__ __forceinline__ void each_coordinate(const Tile& tile, int n, int dim
     for (int bit = 0; bit < BITS; bit++) steps[bit] = tile.place_of_item(tile.threads() << bit);
     if (dim == 1 << tile.log_dim && points == tile.items() >> tile.log_dim) {
         // A whole tile, as most are: its numbers follow each other.
+        int threads = tile.threads();
         each_place(tile.place_of_item(threadIdx.x), steps, [&](int k, int place) {
-            visit(k, true, k * tile.threads() + threadIdx.x, place);
+            visit(k, true, k * threads + (int)threadIdx.x, place);
         });
         return;
     }
@@ -265,11 +281,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) project_on_blocks(
         real value = points[from];
         own[k] = is_inside ? value : (real)0;
     });
-    each_coordinate(tile, side.n, dim, [&](int k, bool, int, int place) { shared[place] = own[k]; });
+    each_coordinate(tile, side.n, dim, [&](int k, bool, int, int place) { number_at(shared, place) = own[k]; });
     if (__syncthreads_or(is_far)) {
         for (int k = threadIdx.x; k < tile.items(); k += tile.threads()) {
             int column = tile.own_column(k);
-            if (column < dim) shared[tile.place_of_item(k)] -= centre[column];
+            if (column < dim) number_at(shared, tile.place_of_item(k)) -= centre[column];
         }
         __syncthreads();
     }
@@ -344,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) carry_back_from_blocks(
     int splits = (n_blocks + split_blocks - 1) / split_blocks;
     real* to = (splits == 1 ? out : parts + split * size) + start;
     each_coordinate(tile, side.n, dim, [&](int, bool is_inside, int at, int place) {
-        if (is_inside) to[at] = sums[place];
+        if (is_inside) to[at] = number_at(sums, place);
     });
     if (splits == 1) return;
     // The sum of this thread block is there for all others before it is counted.
