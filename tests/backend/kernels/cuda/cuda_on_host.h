@@ -302,6 +302,10 @@ inline long long __double_as_longlong(double value) {
     memcpy(&bits, &value, 8);
     return bits;
 }
+template <class T>
+T __ldcg(const T* source) {
+    return *source;
+}
 // Products here are never fused with sums.
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
