@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 from orthoslice.backend.arrays import Array, Operation, Tensor, full_precision
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
-from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD
-from orthoslice.backend.kernels.cuda.projected import BYTES_A_PAIR
 from orthoslice.costs.scores import Exact, Sliced
 from orthoslice.couplings.coupling import unreadable_nan
 from orthoslice.directions import Given
@@ -104,10 +102,8 @@ def _hadamard_step(request: Request, x: Tensor, y: Tensor, count: Array, is_fixe
 def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
     if not isinstance(request.score, Exact):
         return "it prices pairs by their full distance"
-    if x.shape != y.shape or x.shape[0] > LONGEST_CLOUD:
-        return f"it takes clouds of equal size, at most {LONGEST_CLOUD} points"
-    if BYTES_A_PAIR * request.layout.n_directions * x.shape[0] > request.memory:
-        return "it holds the pairs of all directions, which take more than `memory`"
+    if x.shape != y.shape or x.shape[0] > LONGEST_CUDA_ROW:
+        return f"it takes clouds of equal size, at most {LONGEST_CUDA_ROW} points"
     return _drawn_refusal(request, x, y, count)
 
 
@@ -116,7 +112,7 @@ def _projected_step(request: Request, x: Tensor, y: Tensor, count: Tensor, is_fi
     from orthoslice.backend.kernels.cuda.projected import ProjectedStep
 
     (n, dim), slices = x.shape, request.layout.n_directions
-    step = ProjectedStep(x.get_device(), n, dim, slices, request.p)
+    step = ProjectedStep(x.get_device(), n, dim, slices, request.p, request.memory)
     is_given = isinstance(request.sampler, Given)
 
     def run(

@@ -203,8 +203,9 @@ inline void __syncwarp() {
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { cuda_on_host::stuck(); }
 template <class T>
-T __shfl_sync(unsigned, T value, int lane) {
-    T other = (T)cuda_on_host::exchange((double)value)[lane];
+T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+    unsigned first = threadIdx.x % 32 / width * width;
+    T other = (T)cuda_on_host::exchange((double)value)[first + lane % width];
     cuda_on_host::leave();
     return other;
 }

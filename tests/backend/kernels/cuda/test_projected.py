@@ -11,6 +11,7 @@ from orthoslice.backend.kernels.cuda.projected import ProjectedStep
 torch = pytest.importorskip("torch")
 
 SIZES = [(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40)]
+MEMORY = 10**8
 WANTED = [(False, False), (True, False), (False, True), (True, True)]
 
 
@@ -56,7 +57,7 @@ def test_steps(rng, n, dim, slices, p, cuda_device):
     for step, wanted in enumerate(WANTED if n <= 63 else WANTED[::3]):
         tables, tensors = clouds(rng, n, dim, slices, cuda_device)
         tables[1][: n // 2], tensors[1][: n // 2] = tables[0][: n // 2], tensors[0][: n // 2]
-        run = run or ProjectedStep(tensors[0].get_device(), n, dim, slices, p)
+        run = run or ProjectedStep(tensors[0].get_device(), n, dim, slices, p, MEMORY)
         count = torch.tensor(step, device=cuda_device)
         found = run(*tensors, None, count, wanted)
         assert count.item() == step + 1
@@ -65,14 +66,14 @@ def test_steps(rng, n, dim, slices, p, cuda_device):
 
 def test_strided_clouds(rng, cuda_device):
     tables, (x, y, theta) = clouds(rng, 20, 5, 6, cuda_device)
-    run = ProjectedStep(x.get_device(), 20, 5, 6, 2)
+    run = ProjectedStep(x.get_device(), 20, 5, 6, 2, MEMORY)
     x, y, theta = x.T.contiguous().T, y.repeat(1, 2)[:, :5], theta.repeat_interleave(2, 0)[::2]
     assert_step(run(x, y, theta, None, None, (True, True)), plain(*tables, 2), (True, True), 5)
 
 
 def test_nan_of_points_and_of_directions(rng, cuda_device):
     _, (x, y, theta) = clouds(rng, 20, 5, 6, cuda_device)
-    run = ProjectedStep(x.get_device(), 20, 5, 6, 2)
+    run = ProjectedStep(x.get_device(), 20, 5, 6, 2, MEMORY)
     spoil = torch.tensor(0.0, device=cuda_device)
     assert run(x, y, theta, spoil, None, (False, False))[0].isfinite()
     for value in run(x, y, theta, spoil + np.nan, None, (True, True)):
@@ -90,7 +91,7 @@ def test_clouds_far_from_the_origin(rng, dim, cuda_device):
         torch.tensor(rng.normal(size=(n, dim)) + far, dtype=torch.float32, device=cuda_device) for _ in "xy"
     )
     theta = torch.tensor(unit_rows(rng, slices, dim), dtype=torch.float32, device=cuda_device)
-    run = ProjectedStep(x.get_device(), n, dim, slices, 2)
+    run = ProjectedStep(x.get_device(), n, dim, slices, 2, MEMORY)
     found = run(x, y, theta, None, None, (True, True))
     expected = plain(*(a.double().cpu().numpy() for a in (x, y, theta)), 2)
     assert_step(found, expected, (True, True), dim)

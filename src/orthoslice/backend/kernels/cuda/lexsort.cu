@@ -1,60 +1,89 @@
-// The lexicographic order of points: a sort by the first coordinate, with the others for those that tie.
-
-// Compiled with THREADS defined.
+// The lexicographic order of points: tiles of them are sorted on chip, and sorted runs merged two by two. Points are
+// compared by their first coordinates, and by the others where those tie.
+//
+// Compiled with THREADS and TILE, the points of a tile, defined.
 
 #include "block.cuh"
 
-// The points of a cloud `(n, dim)` in the order so far: first coordinates and places, in shared memory.
+// A point in an order: its first coordinate, and its place among all of its cloud.
+__device__ __forceinline__ u64 pack(u32 key, u32 place) { return (u64)key << 32 | place; }
+
 struct Points {
-    const float* cloud;
+    const float* points;
     int dim;
-    u32 *keys, *places;
 
-    struct Entry {
-        const Points* of;
-        u32 key, place;
+    // Of `clouds (n, dim)`: `first` is one, and `rest` holds the others, one after the other.
+    __device__ Points(const float* first, const float* rest, int cloud, int n, int dim)
+        : points(cloud ? rest + (long long)(cloud - 1) * n * dim : first), dim(dim) {}
 
-        // Points that are equal stay in order of place.
-        __device__ bool operator<(const Entry& other) const {
-            if (key != other.key) return key < other.key;
-            // Several coordinates are loaded at a time, since points that tie in one often tie in many.
-            constexpr int AT_ONCE = 4;
-            for (int first = 1; first < of->dim; first += AT_ONCE) {
-                u32 a[AT_ONCE], b[AT_ONCE];
+    __device__ u32 coordinate(u32 place, int d) const { return ordered(points[(long long)place * dim + d]); }
+
+    // Points that are equal stay in order of place.
+    __device__ bool is_before(u64 one, u64 other) const {
+        u32 place = (u32)one, other_place = (u32)other;
+        if (one >> 32 != other >> 32) return one < other;
+        // Several coordinates are loaded at a time, since points that tie in one often tie in many.
+        constexpr int AT_ONCE = 4;
+        for (int first = 1; first < dim; first += AT_ONCE) {
+            u32 a[AT_ONCE], b[AT_ONCE];
 #pragma unroll
-                for (int k = 0; k < AT_ONCE; k++) {
-                    int d = min(first + k, of->dim - 1);
-                    a[k] = of->coordinate(place, d);
-                    b[k] = of->coordinate(other.place, d);
-                }
-#pragma unroll
-                for (int k = 0; k < AT_ONCE; k++)
-                    if (a[k] != b[k]) return a[k] < b[k];
+            for (int k = 0; k < AT_ONCE; k++) {
+                int d = min(first + k, dim - 1);
+                a[k] = coordinate(place, d);
+                b[k] = coordinate(other_place, d);
             }
-            return place < other.place;
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                if (a[k] != b[k]) return a[k] < b[k];
         }
-    };
-
-    __device__ u32 coordinate(u32 place, int d) const { return ordered(cloud[(long long)place * dim + d]); }
-    __device__ Entry get(long long k) const { return {this, keys[k], places[k]}; }
-    __device__ void put(long long k, const Entry& entry) const {
-        keys[k] = entry.key;
-        places[k] = entry.place;
+        return place < other_place;
     }
 };
 
-// The order of the points of every cloud `(n, dim)`, by one block a cloud: `first` is a cloud, and `rest` holds
-// the others, one after the other.
-extern "C" __global__ void __launch_bounds__(THREADS) lexicographic_order(
-    const float* first, const float* rest, long long* order, int n, int dim) {
-    SHARED(u32, shared);
-    const float* points = blockIdx.x ? rest + (long long)(blockIdx.x - 1) * n * dim : first;
-    Points cloud = {points, dim, shared, shared + n};
-    for (int k = threadIdx.x; k < n; k += THREADS) {
-        cloud.keys[k] = cloud.coordinate(k, 0);
-        cloud.places[k] = k;
-    }
+// A tile in shared memory.
+struct Tile {
+    const Points* of;
+    u64* entries;
+
+    struct Entry {
+        const Points* of;
+        u64 entry;
+
+        __device__ bool operator<(const Entry& other) const { return of->is_before(entry, other.entry); }
+    };
+
+    __device__ Entry get(long long k) const { return {of, entries[k]}; }
+    __device__ void put(long long k, const Entry& one) const { entries[k] = one.entry; }
+};
+
+// Every tile of every cloud in order, `out (clouds, n)`: places and keys, or places alone where there is but one tile.
+extern "C" __global__ void __launch_bounds__(THREADS) sort_tiles(
+    const float* first, const float* rest, u64* out, int n, int dim, int tiles) {
+    SHARED(u64, entries);
+    int cloud = blockIdx.x / tiles, start = blockIdx.x % tiles * TILE, size = min(TILE, n - start);
+    Points points(first, rest, cloud, n, dim);
+    for (int k = threadIdx.x; k < size; k += THREADS) entries[k] = pack(points.coordinate(start + k, 0), start + k);
     __syncthreads();
-    sort_by_network(cloud, n);
-    for (int k = threadIdx.x; k < n; k += THREADS) order[(long long)blockIdx.x * n + k] = cloud.places[k];
+    sort_by_network(Tile{&points, entries}, size);
+    for (int k = threadIdx.x; k < size; k += THREADS)
+        out[(long long)cloud * n + start + k] = tiles > 1 ? entries[k] : (u32)entries[k];
+}
+
+// Sorted runs of `length` points merged two by two: a point goes behind those of the other run that are before it. Places
+// alone are written if this is the `last` time.
+extern "C" __global__ void __launch_bounds__(THREADS) merge_runs(
+    const float* first, const float* rest, const u64* runs, u64* out, int n, int dim, int parts, int length, int last) {
+    int cloud = blockIdx.x / parts, k = blockIdx.x % parts * THREADS + threadIdx.x;
+    if (k >= n) return;
+    Points points(first, rest, cloud, n, dim);
+    runs += (long long)cloud * n;
+    u64 own = runs[k];
+    long long start = k / length / 2 * 2ll * length, middle = min(start + length, (long long)n);
+    int low = k < middle ? middle : start, high = k < middle ? min(start + 2ll * length, (long long)n) : middle;
+    while (low < high) {
+        int half = low + (high - low) / 2;
+        if (points.is_before(runs[half], own)) low = half + 1;
+        else high = half;
+    }
+    out[(long long)cloud * n + k + low - middle] = last ? (u32)own : own;
 }

@@ -2,27 +2,69 @@
 
 from __future__ import annotations
 
+import functools
+
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda import Kernel, Launch, Program, bind, empty
+from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
 
-_THREADS = 1024
-_PROGRAM = Program("lexsort", (("THREADS", _THREADS),))
-_ORDER = Kernel("lexicographic_order", 3, "ii")
+# Threads of a block, and points that it sorts.
+_THREADS, _TILE = 1024, 2048
+_PROGRAM = Program("lexsort", (("THREADS", _THREADS), ("TILE", _TILE)))
+_SORT_TILES = Kernel("sort_tiles", 3, "iii")
+_MERGE_RUNS = Kernel("merge_runs", 4, "iiiii")
 
-LONGEST_CLOUD = 8192
-"""More points than this are sorted elsewhere: a single block would be slow."""
+LONGEST_CLOUD = 1 << 26
+"""More points than this are sorted elsewhere."""
 
 
 def lexicographic_order(points: Tensor) -> Tensor:
     """The order of the points of every cloud of `points (clouds, n, dim)`, int64 `(clouds, n)`."""
     points = points.contiguous()
     clouds, n, dim = points.shape
-    order = empty(points, (clouds, n), "int64")
+    # Orders, and room for as many.
+    room = empty(points, (2, clouds, n), "int64")
     order_clouds = ordering(points.get_device(), clouds, n, dim)
-    order_clouds(points, points.data_ptr() + 4 * n * dim, order)
-    return order
+    order_clouds(points, points.data_ptr() + 4 * n * dim, room.data_ptr())
+    return room[0]
 
 
-def ordering(device: int, clouds: int, n: int, dim: int) -> Launch:
-    """Takes the first cloud and the rest, which follow one another; then room for the orders, int64."""
-    return bind(_ORDER, _PROGRAM, device, clouds, _THREADS, 8 * n, n, dim)
+class Ordering:
+    """Lexicographic orders of clouds `(clouds, n, dim)`."""
+
+    def __init__(self, device: int, clouds: int, n: int, dim: int) -> None:
+        tiles, parts = -(-n // _TILE), -(-n // _THREADS)
+        lengths = [_TILE << k for k in range((tiles - 1).bit_length())]
+        sizes, self._bytes = (n, dim, parts), 8 * clouds * n
+        self._sort = bind(_SORT_TILES, _PROGRAM, device, clouds * tiles, _THREADS, 8 * _TILE, n, dim, tiles)
+        self._merges = [
+            bind(
+                _MERGE_RUNS,
+                _PROGRAM,
+                device,
+                clouds * parts,
+                _THREADS,
+                0,
+                *sizes,
+                length,
+                length == lengths[-1],
+            )
+            for length in lengths
+        ]
+
+    def __call__(self, first: Tensor, rest: Tensor, room: int) -> None:
+        """Takes the first cloud and the rest, which follow one another; then room for twice the orders, int64.
+
+        The orders come first.
+        """
+        places = room, room + self._bytes
+        now = len(self._merges) % 2
+        self._sort(first, rest, places[now])
+        for merge in self._merges:
+            merge(first, rest, places[now], places[1 - now])
+            now = 1 - now
+
+
+@functools.lru_cache(maxsize=256)
+def ordering(device: int, clouds: int, n: int, dim: int) -> Ordering:
+    """An :class:`Ordering`, kept for the next time."""
+    return Ordering(device, clouds, n, dim)

@@ -6,52 +6,96 @@ the rows of `theta`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import Kernel, Program, bind
 from orthoslice.backend.kernels.cuda.lexsort import ordering
-from orthoslice.backend.kernels.cuda.rows import adding, projecting, sorting
+from orthoslice.backend.kernels.cuda.rows import longest_on_chip, projecting, sort_rows, sorting
 
 _THREADS = 256
-_PROGRAM = Program("pairs", (("THREADS", _THREADS),))
-_PRICE_PAIRS = Kernel("price_pairs", 7, "iiiiiidd")
-_PULL_POINTS = Kernel("pull_points", 7, "iiiii")
+_MATCH_POINTS = Kernel("match_points", 5, "iii")
+_PRICE_POINTS = Kernel("price_points", 10, "iiiiiiiiidd")
 
-# Scratch for the sums of a block, and room for what its threads have pulled.
-_SCRATCH_BYTES, _PULL_BYTES = 256, 4 * 4 * _THREADS
+# Of a thread: how many coordinates it loads at once, and runs of these that it holds of a point, by the most
+# coordinates that 32 threads so hold; and how many partners it works on at a time. 0 runs take all dimensions.
+_HELD = {
+    4: ((128, 1, 8), (256, 2, 4), (512, 4, 2), (1024, 8, 1), (None, 0, 4)),
+    1: ((32, 1, 8), (256, 8, 4), (None, 0, 4)),
+}
+_PROGRAMS = {
+    (width, chunks): Program(
+        "pairs", (("THREADS", _THREADS), ("WIDTH", width), ("CHUNKS", chunks), ("ROWS", rows))
+    )
+    for width, held in _HELD.items()
+    for _, chunks, rows in held
+}
 
-# Pairs of a direction that are one block's share.
-_PAIRS = 512
+# Scratch for the sums of a block.
+_SCRATCH_BYTES = 256
+
+# Points of a direction that a block matches, and blocks that there should be to keep the GPU busy.
+_MATCHED, _BLOCKS = 2048, 1024
 
 BYTES_A_PAIR = 24
-"""Working memory: two projections, over which their places are written, and two matches."""
+"""Working memory: two projections, which are sorted into others, with two places; over the first, two partners."""
+
+
+class _Shape(NamedTuple):
+    """How the points of a cloud are shared out: threads that hold one, groups of them for its directions, blocks."""
+
+    program: Program
+    shared_bytes: int
+    lanes: int
+    spread: int
+    blocks: int
+
+    @classmethod
+    def of(cls, n: int, dim: int, slices: int) -> _Shape:
+        width = 1 if dim % 4 else 4
+        chunks, rows = next((c, r) for most, c, r in _HELD[width] if most is None or dim <= most)
+        program = _PROGRAMS[width, chunks]
+        if not chunks:
+            # Partners of a point, and how they pull it.
+            return cls(program, 8 * _THREADS, 32, 1, n)
+        # Not fewer than rows, each of which has a cost.
+        lanes = min(32, max(rows, 1 << (-(-dim // width) - 1).bit_length()))
+        groups, spread = _THREADS // lanes, 1
+        while spread < groups and n * spread < groups * _BLOCKS and rows * spread < slices:
+            spread *= 2
+        sums = 4 * width * chunks * _THREADS if spread > 1 else 0
+        return cls(program, max(_SCRATCH_BYTES, sums), lanes, spread, -(-n * spread // groups))
 
 
 class ProjectedStep:
-    """The loss of clouds of `n` points against each other, for clouds of at most `lexsort.LONGEST_CLOUD`."""
+    """The loss of clouds of `n` points against each other, as many directions at a time as `memory` holds."""
 
-    def __init__(self, device: int, n: int, dim: int, slices: int, p: float) -> None:
+    def __init__(self, device: int, n: int, dim: int, slices: int, p: float, memory: int) -> None:
+        parts = -(-slices // max(1, memory // (BYTES_A_PAIR * n)))
+        most = -(-slices // parts)
+        shape, self._sizes = _Shape.of(n, dim, most), [most] * (slices // most)
+        if slices % most:
+            self._sizes.append(slices % most)
+        self._n, self._dim, self._blocks, mass = n, dim, shape.blocks, 1 / (n * slices)
         self._order = ordering(device, 2, n, dim)
-        self._project = projecting(device, slices, n, n, dim)
-        self._sort = sorting(device, 2 * slices, n, places=True)
-        parts = -(-n // _PAIRS)
-        sizes, mass = (slices, n, dim, parts), 1 / (n * slices)
+        self._is_short = n <= longest_on_chip(device)
+        matched = -(-n // _MATCHED)
+        n_scores = shape.blocks * len(self._sizes)
 
-        def price(of_x: bool, of_y: bool) -> Any:
-            shape = (slices * parts, _THREADS, _SCRATCH_BYTES)
-            return bind(_PRICE_PAIRS, _PROGRAM, device, *shape, *sizes, of_x, of_y, p, mass)
+        def price(size: int, k: int, sides: int) -> Any:
+            sizes = size, n, dim, shape.lanes, shape.spread, shape.blocks, k * shape.blocks, n_scores, k == 0
+            blocks = shape.blocks * max(1, sides)
+            return bind(
+                _PRICE_POINTS, shape.program, device, blocks, _THREADS, shape.shared_bytes, *sizes, p, mass
+            )
 
-        def pull(of_x: bool, of_y: bool) -> Any:
-            return bind(_PULL_POINTS, _PROGRAM, device, n * (of_x + of_y), _THREADS, _PULL_BYTES, *sizes, of_x)
-
-        some = ((True, False), (False, True), (True, True))
-        self._price = {wanted: price(*wanted) for wanted in ((False, False), *some)}
-        self._pull = {wanted: pull(*wanted) for wanted in some}
-        self._add_up = adding(device, slices * parts)
-        self._n, self._dim = n, dim
-        # In words: orders and scores, of twice the width; projections; matches, of twice the width.
-        self._orders, self._scores, self._rows = 4 * n, 2 * slices * parts, 2 * slices * n
+        self._project = [projecting(device, size, n, n, dim) for size in self._sizes]
+        self._sort = [sorting(device, 2 * size, n, True) if self._is_short else None for size in self._sizes]
+        self._match = [
+            bind(_MATCH_POINTS, shape.program, device, size * matched, _THREADS, 0, size, n, matched)
+            for size in self._sizes
+        ]
+        self._price = [[price(size, k, sides) for sides in range(3)] for k, size in enumerate(self._sizes)]
 
     def __call__(
         self,
@@ -66,22 +110,43 @@ class ProjectedStep:
 
         `more_mass` is None, or NaN where a direction is: sorting would lose it, so it is added to every mass.
         """
-        x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
-        some = wanted[0] or wanted[1]
-        room = x.new_empty(self._orders + self._scores + (3 if some else 1) * self._rows)
-        total = x.new_empty(())
+        x, y, theta = _in_fours(x), _in_fours(y), theta.contiguous()
+        n, sides = self._n, wanted[0] + wanted[1]
+        total, gradient = x.new_empty(()), x.new_empty((n * sides, self._dim)) if sides else None
+        # In words: orders, with room for as many, and scores, all of twice the width; a count of blocks.
+        room = x.new_empty(8 * n + 2 * self._blocks * len(self._sizes) + 1)
         order = room.data_ptr()
-        scores = order + 4 * self._orders
-        rows = scores + 4 * self._scores
-        matches = rows + 4 * self._rows if some else 0
+        scores = order + 32 * n
+        done = scores + 8 * self._blocks * len(self._sizes)
+        # The value is the cost by the points of one of the clouds, whichever has partners.
+        of_x, of_y = wanted if sides else (True, False)
         self._order(x, y, order)
-        self._project(x, y, theta, order, rows, rows + 2 * self._rows)
-        # A block has read its row when it writes the places of its numbers.
-        self._sort(rows, 0, rows)
-        self._price[wanted](x, y, order, rows, more_mass, scores, matches)
-        if not some:
-            self._add_up(scores, total, step)
-            return total, None
-        gradient = x.new_empty((self._n * (wanted[0] + wanted[1]), self._dim))
-        self._pull[wanted](x, y, matches, gradient, scores, total, step)
+        rows = x.new_empty((2 * self._sizes[0], n))
+        partners = x.new_empty((2 * self._sizes[0], n)) if self._is_short else rows
+        along = theta.data_ptr()
+        for k, size in enumerate(self._sizes):
+            self._project[k](x, y, along, order, rows, rows.data_ptr() + 4 * size * n)
+            places = self._sorted(k, rows[: 2 * size])
+            of_both = partners.data_ptr(), partners.data_ptr() + 4 * size * n
+            of_each = [at if side else None for at, side in zip(of_both, (of_x, of_y), strict=True)]
+            self._match[k](order, places, *of_each, done)
+            is_last = k == len(self._sizes) - 1
+            ends = (total, step) if is_last else (None, None)
+            self._price[k][sides](x, y, *of_each, more_mass, gradient, scores, done, *ends)
+            along += 4 * size * self._dim
         return total, gradient
+
+    def _sorted(self, k: int, rows: Tensor) -> Tensor:
+        """The places of the numbers of every row in increasing order."""
+        sort = self._sort[k]
+        if sort is None:
+            return sort_rows(rows, places=True).places
+        # A block has read its row when it writes the places of its numbers.
+        sort(rows, 0, rows)
+        return rows
+
+
+def _in_fours(points: Tensor) -> Tensor:
+    """Contiguous points that begin at a multiple of 16 bytes, as what torch allocates does."""
+    points = points.contiguous()
+    return points.clone() if points.data_ptr() % 16 else points
