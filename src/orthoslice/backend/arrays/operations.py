@@ -21,7 +21,7 @@ from orthoslice.backend.array_types import Array, DType, HostArray, JaxArray, Te
 from orthoslice.backend.arrays.namespace import device, is_readable, is_traced, library, namespace, to_numpy
 from orthoslice.backend.kernels import when_to_compile
 from orthoslice.backend.kernels.cuda import cuda_refusal
-from orthoslice.backend.kernels.cuda.lexsort import LONGEST_CLOUD, lexicographic_order
+from orthoslice.backend.kernels.cuda.lexsort import lexicographic_order
 
 Result = TypeVar("Result")
 
@@ -344,13 +344,7 @@ def _lexsort_jax(points: JaxArray) -> JaxArray:
     return jax.vmap(order_one)(points)
 
 
-def _lexsort_cuda_refusal(points: Array) -> str | None:
-    if points.shape[1] > LONGEST_CLOUD:
-        return f"it takes clouds of at most {LONGEST_CLOUD} points"
-    return cuda_refusal(points)
-
-
-@lexsort_rows.implementation("cuda", _lexsort_cuda_refusal)
+@lexsort_rows.implementation("cuda", lambda points: cuda_refusal(points))
 def _lexsort_cuda(points: Tensor) -> Tensor:
     return lexicographic_order(points)
 

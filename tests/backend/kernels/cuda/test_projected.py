@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from helpers import assert_rounded, unit_rows
 
-from orthoslice.backend.kernels.cuda.projected import ProjectedStep
+from orthoslice.backend.kernels.cuda import projected
+from orthoslice.backend.kernels.cuda import rows as cuda_rows
+from orthoslice.backend.kernels.cuda.projected import BYTES_A_PAIR, ProjectedStep
 
 torch = pytest.importorskip("torch")
 
-SIZES = [(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40)]
+# Dimensions that threads load one by one or four at a time, and hold in up to eight runs or not at all.
+SIZES = [
+    *[(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40), (2100, 4, 2)],
+    *[(40, 132, 20), (33, 260, 9), (21, 516, 10), (9, 257, 5), (9, 1028, 300)],
+]
 MEMORY = 10**8
 WANTED = [(False, False), (True, False), (False, True), (True, True)]
 
@@ -49,7 +55,7 @@ def assert_step(found, expected, wanted, dim):
 
 @pytest.mark.thin
 @pytest.mark.usefixtures("empty_is_nan")
-@pytest.mark.parametrize("p", [1, 2, 1.5])
+@pytest.mark.parametrize("p", [1, 2, 1.5, 3])
 @pytest.mark.parametrize(("n", "dim", "slices"), SIZES)
 def test_steps(rng, n, dim, slices, p, cuda_device):
     """Repeated with other data; equal points of both clouds are among them."""
@@ -62,6 +68,66 @@ def test_steps(rng, n, dim, slices, p, cuda_device):
         found = run(*tensors, None, count, wanted)
         assert count.item() == step + 1
         assert_step(found, plain(*tables, p), wanted, dim)
+
+
+@pytest.fixture(params=["on chip", "long"])
+def rows_are(request, monkeypatch):
+    """Rows as long as those of large clouds, as far as the way to sort them goes, or as they are."""
+    if request.param == "long":
+        for module in (projected, cuda_rows):
+            monkeypatch.setattr(module, "longest_on_chip", lambda device: 100)
+    return request.param
+
+
+@pytest.mark.usefixtures("empty_is_nan", "rows_are")
+@pytest.mark.parametrize(("at_once", "wanted"), [(1, (True, True)), (3, (False, True)), (4, (False, False))])
+@pytest.mark.parametrize("dim", [6, 8, 1028])
+def test_directions_in_parts(rng, dim, at_once, wanted, cuda_device):
+    """As many at a time as `memory` holds, at least one, and fewer in the end."""
+    n, slices = 130, 7
+    tables, tensors = clouds(rng, n, dim, slices, cuda_device)
+    run = ProjectedStep(tensors[0].get_device(), n, dim, slices, 1.5, at_once * BYTES_A_PAIR * n)
+    count = torch.tensor(0, device=cuda_device)
+    for step in range(2):
+        assert_step(run(*tensors, None, count, wanted), plain(*tables, 1.5), wanted, dim)
+        assert count.item() == step + 1
+    assert torch.equal(run(*tensors, None, None, wanted)[0], run(*tensors, None, None, wanted)[0])
+
+
+@pytest.mark.usefixtures("rows_are")
+@pytest.mark.parametrize("kind", ["constant", "few points", "one coordinate", "axes"])
+def test_rows_in_any_order(rng, kind, cuda_device):
+    """Where projections tie, the order of rows changes nothing, and a cloud costs nothing against its own."""
+    n, dim, slices = 150, 5, 6
+    x, y = (rng.normal(size=(n, dim)).astype(np.float32) for _ in "xy")
+    theta = unit_rows(rng, slices, dim)
+    if kind == "constant":
+        x[:] = x[0]
+    elif kind == "few points":
+        x, y = x[rng.integers(0, 4, n)], y[rng.integers(0, 4, n)]
+    elif kind == "one coordinate":
+        x[:, 1:], y[:, 1:] = 1, -1
+    else:
+        # Whole numbers: nearly all points tie on every axis.
+        x, y, theta = np.round(x), np.round(y), np.eye(dim)[np.arange(slices) % dim]
+    x, y, theta = (torch.tensor(a, dtype=torch.float32, device=cuda_device) for a in (x, y, theta))
+    run = ProjectedStep(x.get_device(), n, dim, slices, 2, MEMORY)
+    value, gradient = run(x, y, theta, None, None, (True, True))
+    mixed = [torch.tensor(rng.permutation(n), device=cuda_device) for _ in "xy"]
+    again, moved = run(x[mixed[0]], y[mixed[1]], theta, None, None, (True, True))
+    assert_rounded(again, value, np.float32, dim)
+    if kind == "one coordinate":
+        # Where points are equal they may change places, and their gradients with them.
+        assert torch.equal(moved, torch.cat([gradient[:n][mixed[0]], gradient[n:][mixed[1]]]))
+    assert run(x, x[mixed[0]], theta, None, None, (False, False))[0] == 0
+
+
+def test_clouds_that_are_not_aligned(rng, cuda_device):
+    """Four numbers are loaded at a time, which is possible at multiples of 16 bytes alone."""
+    tables, (x, y, theta) = clouds(rng, 20, 8, 6, cuda_device)
+    x, y = (torch.cat([a.new_zeros(1), a.flatten()])[1:].view(20, 8) for a in (x, y))
+    run = ProjectedStep(x.get_device(), 20, 8, 6, 2, MEMORY)
+    assert_step(run(x, y, theta, None, None, (True, True)), plain(*tables, 2), (True, True), 8)
 
 
 def test_strided_clouds(rng, cuda_device):

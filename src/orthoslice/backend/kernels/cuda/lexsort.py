@@ -13,9 +13,6 @@ _PROGRAM = Program("lexsort", (("THREADS", _THREADS), ("TILE", _TILE)))
 _SORT_TILES = Kernel("sort_tiles", 3, "iii")
 _MERGE_RUNS = Kernel("merge_runs", 4, "iiiii")
 
-LONGEST_CLOUD = 1 << 26
-"""More points than this are sorted elsewhere."""
-
 
 def lexicographic_order(points: Tensor) -> Tensor:
     """The order of the points of every cloud of `points (clouds, n, dim)`, int64 `(clouds, n)`."""

@@ -38,11 +38,11 @@ _SCRATCH_BYTES = 256
 _MATCHED, _BLOCKS = 2048, 1024
 
 BYTES_A_PAIR = 24
-"""Working memory: two projections, which are sorted into others, with two places; over the first, two partners."""
+"""Working memory: two projections, as many in order, and their places. Partners take the room of the first."""
 
 
 class _Shape(NamedTuple):
-    """How the points of a cloud are shared out: threads that hold one, groups of them for its directions, blocks."""
+    """How the points of a cloud are shared out: threads that hold one, groups of these for it, and blocks."""
 
     program: Program
     shared_bytes: int
