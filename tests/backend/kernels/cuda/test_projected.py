@@ -72,10 +72,11 @@ def test_steps(rng, n, dim, slices, p, cuda_device):
 
 @pytest.fixture(params=["on chip", "long"])
 def rows_are(request, monkeypatch):
-    """Rows as long as those of large clouds, as far as the way to sort them goes, or as they are."""
+    """Rows that are sorted and matched as long ones are, or as they are."""
     if request.param == "long":
         for module in (projected, cuda_rows):
             monkeypatch.setattr(module, "longest_on_chip", lambda device: 100)
+        monkeypatch.setattr(projected, "most_shared_bytes", lambda device: 100)
     return request.param
 
 

@@ -53,21 +53,6 @@ __device__ __forceinline__ void add_scaled(Run& sum, float factor, const Run& ru
     for (int w = 0; w < WIDTH; w++) sum.value[w] += factor * run.value[w];
 }
 
-// Partners `of_x (slices, n)` and `of_y (slices, n)` of the points of the clouds that are not null: places
-// `(2, slices, n)` are those of sorted projections, in clouds that are themselves read in an order, `order (2, n)`. No block
-// of the next kernel is `done` yet.
-extern "C" __global__ void __launch_bounds__(THREADS) match_points(
-    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int parts) {
-    long long row = (long long)(blockIdx.x / parts) * n;
-    const int *x_places = places + row, *y_places = x_places + (long long)slices * n;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *done = 0;
-    for (int k = blockIdx.x % parts * THREADS + threadIdx.x; k < n; k += parts * THREADS) {
-        int i = (int)order[x_places[k]], j = (int)order[n + y_places[k]];
-        if (of_x) of_x[row + i] = j;
-        if (of_y) of_y[row + j] = i;
-    }
-}
-
 // A block's share of the points of one cloud, and whether it is this cloud by which costs are added up.
 struct Side {
     const float *own, *others;
@@ -111,8 +96,8 @@ struct Scores {
     }
 };
 
-// Costs in full space, each pair with a share `mass` of the whole, by the points of the clouds that have partners: those of
-// x are added up, or those of y where x has none. `more_mass` is added to `mass`: 0, or NaN where a direction is NaN. Where
+// Costs in full space, each pair with a share `mass` of the whole, by the points of the clouds that have partners,
+// `of_x (slices, n)` and `of_y (slices, n)`: those of x are added up, or those of y where x has none. `more_mass` is added to `mass`: 0, or NaN where a direction is NaN. Where
 // `gradient` is not null it gets the gradients by these points, those of y below those of x; they are added to it
 // unless these directions come `first_of_all`. `lanes` threads hold a point, at least as many as it has
 // partners at a time, and `spread` groups of them share out its directions; a cloud takes `blocks`. What is added up is always added in the same order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda import Kernel, Program, bind
+from orthoslice.backend.kernels.cuda import Kernel, Program, bind, most_shared_bytes
 from orthoslice.backend.kernels.cuda.lexsort import ordering
 from orthoslice.backend.kernels.cuda.rows import longest_on_chip, projecting, sort_rows, sorting
 
@@ -34,8 +34,11 @@ _PROGRAMS = {
 # Scratch for the sums of a block.
 _SCRATCH_BYTES = 256
 
-# Points of a direction that a block matches, and blocks that there should be to keep the GPU busy.
-_MATCHED, _BLOCKS = 2048, 1024
+# Blocks that there should be to keep the GPU busy.
+_BLOCKS = 1024
+
+_MATCH_THREADS = 1024
+_PARTNERS = Program("partners", (("THREADS", _MATCH_THREADS),))
 
 BYTES_A_PAIR = 24
 """Working memory: two projections, as many in order, and their places. Partners take the room of the first."""
@@ -79,8 +82,14 @@ class ProjectedStep:
         self._n, self._dim, self._blocks, mass = n, dim, shape.blocks, 1 / (n * slices)
         self._order = ordering(device, 2, n, dim)
         self._is_short = n <= longest_on_chip(device)
-        matched = -(-n // _MATCHED)
+        # Rows that fit on chip are matched by a block each.
+        on_chip = 4 * n <= most_shared_bytes(device)
+        matched, match_bytes = (1, 4 * n) if on_chip else (max(2, -(-n // _MATCH_THREADS)), 0)
         n_scores = shape.blocks * len(self._sizes)
+
+        def match(size: int, sides: int) -> Any:
+            blocks = size * matched * max(1, sides), _MATCH_THREADS, match_bytes
+            return bind(_MATCH_POINTS, _PARTNERS, device, *blocks, size, n, matched)
 
         def price(size: int, k: int, sides: int) -> Any:
             sizes = size, n, dim, shape.lanes, shape.spread, shape.blocks, k * shape.blocks, n_scores, k == 0
@@ -91,10 +100,8 @@ class ProjectedStep:
 
         self._project = [projecting(device, size, n, n, dim) for size in self._sizes]
         self._sort = [sorting(device, 2 * size, n, True) if self._is_short else None for size in self._sizes]
-        self._match = [
-            bind(_MATCH_POINTS, shape.program, device, size * matched, _THREADS, 0, size, n, matched)
-            for size in self._sizes
-        ]
+        # By how many clouds have partners.
+        self._match = [[match(size, sides) for sides in range(3)] for size in self._sizes]
         self._price = [[price(size, k, sides) for sides in range(3)] for k, size in enumerate(self._sizes)]
 
     def __call__(
@@ -129,7 +136,7 @@ class ProjectedStep:
             places = self._sorted(k, rows[: 2 * size])
             of_both = partners.data_ptr(), partners.data_ptr() + 4 * size * n
             of_each = [at if side else None for at, side in zip(of_both, (of_x, of_y), strict=True)]
-            self._match[k](order, places, *of_each, done)
+            self._match[k][sides](order, places, *of_each, done)
             is_last = k == len(self._sizes) - 1
             ends = (total, step) if is_last else (None, None)
             self._price[k][sides](x, y, *of_each, more_mass, gradient, scores, done, *ends)
