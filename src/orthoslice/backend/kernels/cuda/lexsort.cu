@@ -23,7 +23,7 @@ struct Points {
         u32 place = (u32)one, other_place = (u32)other;
         if (one >> 32 != other >> 32) return one < other;
         // Several coordinates are loaded at a time, since points that tie in one often tie in many.
-        constexpr int AT_ONCE = 4;
+        constexpr int AT_ONCE = 8;
         for (int first = 1; first < dim; first += AT_ONCE) {
             u32 a[AT_ONCE], b[AT_ONCE];
 #pragma unroll
