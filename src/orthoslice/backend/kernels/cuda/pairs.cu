@@ -70,20 +70,20 @@ struct Side {
     }
 };
 
-// Where scores go: blocks put theirs at `first` and after it. The last block of all adds up `count` scores, those of
-// launches before this one among them, if `total` is not null.
+// Where scores go. The last block of `blocks` adds up all `count` scores, those of launches before this one among them,
+// if `total` is not null.
 struct Scores {
-    double* scores;
+    double *scores, *all;
     u32* done;
     float* total;
     long long* step;
-    int first, blocks, count;
+    int blocks, count;
 
     __device__ void put(double score, u32* shared) const {
         double sum = block_sum(score, shared);
         __syncthreads();
         if (threadIdx.x == 0) {
-            scores[first + blockIdx.x] = sum;
+            scores[blockIdx.x] = sum;
             __threadfence();
             shared[0] = total && atomicAdd(done, 1u) == blocks - 1;
         }
@@ -92,19 +92,22 @@ struct Scores {
         __syncthreads();
         if (!is_last) return;
         __threadfence();
-        add_up_scores(scores, count, total, step, shared);
+        add_up_scores(all, count, total, step, shared);
     }
 };
 
 // Costs in full space, each pair with a share `mass` of the whole, by the points of the clouds that have partners,
-// `of_x (slices, n)` and `of_y (slices, n)`: those of x are added up, or those of y where x has none. `more_mass` is added to `mass`: 0, or NaN where a direction is NaN. Where
-// `gradient` is not null it gets the gradients by these points, those of y below those of x; they are added to it
-// unless these directions come `first_of_all`. `lanes` threads hold a point, at least as many as it has
-// partners at a time, and `spread` groups of them share out its directions; a cloud takes `blocks`. What is added up is always added in the same order.
+// `of_x (slices, n)` and `of_y (slices, n)`: those of x are added up, or those of y where x has none. `more_mass` is added
+// to `mass`: 0, or NaN where a direction is NaN. Where `gradient` is not null it gets the gradients by these points, those
+// of y below those of x; they are added to it unless these directions are the `first`. What is added up is always added
+// in the same order.
+//
+// A cloud takes `blocks`. `lanes` threads hold a point, at least as many as it has partners at a time, and `spread` groups
+// of them share out its directions.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
     const float* x, const float* y, const int* of_x, const int* of_y, const float* more_mass, float* gradient,
-    double* scores, u32* done, float* total, long long* step, int slices, int n, int dim, int lanes, int spread,
-    int blocks, int first_score, int n_scores, int first_of_all, double p, double mass) {
+    double* scores, double* all_scores, u32* done, float* total, long long* step, long long first, int slices, int n,
+    int dim, int lanes, int spread, int blocks, int n_scores, double p, double mass) {
     SHARED(u32, shared);
     Side side(x, y, of_x, of_y, blocks);
     if (more_mass) mass += *more_mass;
@@ -129,11 +132,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
         here[c] = load_run(side.own + (long long)min(point, n - 1) * dim + from[c]);
     }
     int rows = (slices + spread - 1) / spread;
-    auto partner_at = [&](int row) { return partners[(long long)min(row * spread + part, slices - 1) * n]; };
+    auto partner_at = [&](int k) { return partners[(long long)min(k * spread + part, slices - 1) * n]; };
     int next = partner_at(lane % ROWS);
-    for (int first = 0; first < rows; first += ROWS) {
+    for (int row = 0; row < rows; row += ROWS) {
         int now = next;
-        next = partner_at(first + ROWS + lane % ROWS);
+        next = partner_at(row + ROWS + lane % ROWS);
         Run gap[ROWS][CHUNKS];
         float square[ROWS];
 #pragma unroll
@@ -165,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
         }
         for (int away = shares / 2; away > 0; away /= 2) square[0] += __shfl_xor_sync(EVERYONE, square[0], away);
         double cost = power_of_root(square[0], p);
-        bool live = there && (first + lane / shares) * spread + part < slices;
+        bool live = there && (row + lane / shares) * spread + part < slices;
         if (live && lane % shares == 0) cost_of_all += cost;
         if (!gradient) continue;
         float pull = live ? pull_of<float>(square[0], p, mass, cost) : 0.0f;
@@ -195,22 +198,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
                 float* to = gradient + (long long)point * dim + from[c];
                 for (int q = 1; q < spread; q++)
                     add_scaled(pulled[c], 1.0f, sums[c * THREADS + q * at_once * lanes + threadIdx.x]);
-                if (!first_of_all) add_scaled(pulled[c], 1.0f, load_run(to));
+                if (!first) add_scaled(pulled[c], 1.0f, load_run(to));
                 store_run(to, pulled[c]);
             }
         }
     }
 #else
-    // A block has one point. Its warps share out the directions for the costs, and its threads the coordinates after that.
+    // A block has one point. Its warps share out the directions for the costs, then its threads the coordinates.
     int point = side.block, lane = threadIdx.x % 32;
     const float* own = side.own + (long long)point * dim;
     int* partners = reinterpret_cast<int*>(shared);
     float* pulls = reinterpret_cast<float*>(shared) + THREADS;
     if (gradient) gradient += (long long)point * dim;
-    for (int first = 0; first < slices; first += THREADS) {
-        int count = min(THREADS, slices - first);
+    for (int start = 0; start < slices; start += THREADS) {
+        int count = min(THREADS, slices - start);
         __syncthreads();
-        if (threadIdx.x < count) partners[threadIdx.x] = side.partners[(long long)(first + threadIdx.x) * n + point];
+        if (threadIdx.x < count) partners[threadIdx.x] = side.partners[(long long)(start + threadIdx.x) * n + point];
         __syncthreads();
         for (int k = threadIdx.x / 32 * ROWS; k < count; k += WARPS * ROWS) {
             const float* other[ROWS];
@@ -237,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
         if (!gradient) continue;
         __syncthreads();
         for (int d = threadIdx.x * WIDTH; d < dim; d += THREADS * WIDTH) {
-            Run here = load_run(own + d), sum = first || !first_of_all ? load_run(gradient + d) : Run{};
+            Run here = load_run(own + d), sum = start || !first ? load_run(gradient + d) : Run{};
 #pragma unroll 8
             for (int k = 0; k < count; k++)
                 add_scaled(sum, pulls[k], here - load_run(side.others + (long long)partners[k] * dim + d));
@@ -245,5 +248,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
         }
     }
 #endif
-    if (side.counts) Scores{scores, done, total, step, first_score, blocks, n_scores}.put(mass * cost_of_all, shared);
+    if (side.counts) Scores{scores, all_scores, done, total, step, blocks, n_scores}.put(mass * cost_of_all, shared);
 }

@@ -15,7 +15,7 @@ from orthoslice.backend.kernels.cuda.rows import longest_on_chip, projecting, so
 
 _THREADS = 256
 _MATCH_POINTS = Kernel("match_points", 5, "iii")
-_PRICE_POINTS = Kernel("price_points", 10, "iiiiiiiiidd")
+_PRICE_POINTS = Kernel("price_points", 12, "iiiiiiidd")
 
 # Of a thread: how many coordinates it loads at once, and runs of these that it holds of a point, by the most
 # coordinates that 32 threads so hold; and how many partners it works on at a time. 0 runs take all dimensions.
@@ -70,39 +70,54 @@ class _Shape(NamedTuple):
         return cls(program, max(_SCRATCH_BYTES, sums), lanes, spread, -(-n * spread // groups))
 
 
+class _Part:
+    """What is launched for `size` directions."""
+
+    def __init__(
+        self, device: int, n: int, dim: int, size: int, shape: _Shape, n_scores: int, *numbers: float
+    ) -> None:
+        # Rows that fit on chip are sorted in one go, and matched by a block each.
+        self._sort = sorting(device, 2 * size, n, True) if n <= longest_on_chip(device) else None
+        matched, match_bytes = 1, 4 * n
+        if match_bytes > most_shared_bytes(device):
+            matched, match_bytes = max(2, -(-n // _MATCH_THREADS)), 0
+
+        def match(sides: int) -> Any:
+            blocks = size * matched * sides, _MATCH_THREADS, match_bytes
+            return bind(_MATCH_POINTS, _PARTNERS, device, *blocks, size, n, matched)
+
+        def price(sides: int) -> Any:
+            blocks = shape.blocks * sides, _THREADS, shape.shared_bytes
+            sizes = size, n, dim, shape.lanes, shape.spread, shape.blocks, n_scores
+            return bind(_PRICE_POINTS, shape.program, device, *blocks, *sizes, *numbers)
+
+        self.project = projecting(device, size, n, n, dim)
+        # By how many clouds have partners.
+        self.match = {sides: match(sides) for sides in (1, 2)}
+        self.price = {sides: price(sides) for sides in (1, 2)}
+
+    def sort(self, rows: Tensor) -> Tensor:
+        """The places of the numbers of every row in increasing order."""
+        if self._sort is None:
+            return sort_rows(rows, places=True).places
+        # A block has read its row when it writes the places of its numbers.
+        self._sort(rows, 0, rows)
+        return rows
+
+
 class ProjectedStep:
     """The loss of clouds of `n` points against each other, as many directions at a time as `memory` holds."""
 
     def __init__(self, device: int, n: int, dim: int, slices: int, p: float, memory: int) -> None:
-        parts = -(-slices // max(1, memory // (BYTES_A_PAIR * n)))
-        most = -(-slices // parts)
-        shape, self._sizes = _Shape.of(n, dim, most), [most] * (slices // most)
-        if slices % most:
-            self._sizes.append(slices % most)
-        self._n, self._dim, self._blocks, mass = n, dim, shape.blocks, 1 / (n * slices)
+        n_parts = -(-slices // max(1, memory // (BYTES_A_PAIR * n)))
+        most = -(-slices // n_parts)
+        self._sizes = [min(most, slices - start) for start in range(0, slices, most)]
+        shape = _Shape.of(n, dim, most)
+        self._n, self._dim, self._blocks = n, dim, shape.blocks
+        self._are_apart = n <= longest_on_chip(device)
         self._order = ordering(device, 2, n, dim)
-        self._is_short = n <= longest_on_chip(device)
-        # Rows that fit on chip are matched by a block each.
-        on_chip = 4 * n <= most_shared_bytes(device)
-        matched, match_bytes = (1, 4 * n) if on_chip else (max(2, -(-n // _MATCH_THREADS)), 0)
-        n_scores = shape.blocks * len(self._sizes)
-
-        def match(size: int, sides: int) -> Any:
-            blocks = size * matched * max(1, sides), _MATCH_THREADS, match_bytes
-            return bind(_MATCH_POINTS, _PARTNERS, device, *blocks, size, n, matched)
-
-        def price(size: int, k: int, sides: int) -> Any:
-            sizes = size, n, dim, shape.lanes, shape.spread, shape.blocks, k * shape.blocks, n_scores, k == 0
-            blocks = shape.blocks * max(1, sides)
-            return bind(
-                _PRICE_POINTS, shape.program, device, blocks, _THREADS, shape.shared_bytes, *sizes, p, mass
-            )
-
-        self._project = [projecting(device, size, n, n, dim) for size in self._sizes]
-        self._sort = [sorting(device, 2 * size, n, True) if self._is_short else None for size in self._sizes]
-        # By how many clouds have partners.
-        self._match = [[match(size, sides) for sides in range(3)] for size in self._sizes]
-        self._price = [[price(size, k, sides) for sides in range(3)] for k, size in enumerate(self._sizes)]
+        numbers = shape, shape.blocks * len(self._sizes), p, 1 / (n * slices)
+        self._parts = {size: _Part(device, n, dim, size, *numbers) for size in set(self._sizes)}
 
     def __call__(
         self,
@@ -118,39 +133,33 @@ class ProjectedStep:
         `more_mass` is None, or NaN where a direction is: sorting would lose it, so it is added to every mass.
         """
         x, y, theta = _in_fours(x), _in_fours(y), theta.contiguous()
-        n, sides = self._n, wanted[0] + wanted[1]
-        total, gradient = x.new_empty(()), x.new_empty((n * sides, self._dim)) if sides else None
+        n, sizes, wants = self._n, self._sizes, wanted[0] or wanted[1]
+        # The value is the cost by the points of one of the clouds, whichever has partners.
+        of_x, of_y = wanted if wants else (True, False)
+        total, gradient = x.new_empty(()), x.new_empty((n * (of_x + of_y), self._dim)) if wants else None
         # In words: orders, with room for as many, and scores, all of twice the width; a count of blocks.
-        room = x.new_empty(8 * n + 2 * self._blocks * len(self._sizes) + 1)
+        room = x.new_empty(8 * n + 2 * self._blocks * len(sizes) + 1)
         order = room.data_ptr()
         scores = order + 32 * n
-        done = scores + 8 * self._blocks * len(self._sizes)
-        # The value is the cost by the points of one of the clouds, whichever has partners.
-        of_x, of_y = wanted if sides else (True, False)
+        done = scores + 8 * self._blocks * len(sizes)
+        rows = x.new_empty((2 * sizes[0], n))
+        # Places are written over short rows, and partners over long ones.
+        partners = x.new_empty((of_x + of_y) * sizes[0] * n) if self._are_apart else rows
         self._order(x, y, order)
-        rows = x.new_empty((2 * self._sizes[0], n))
-        partners = x.new_empty((2 * self._sizes[0], n)) if self._is_short else rows
-        along = theta.data_ptr()
-        for k, size in enumerate(self._sizes):
-            self._project[k](x, y, along, order, rows, rows.data_ptr() + 4 * size * n)
-            places = self._sorted(k, rows[: 2 * size])
-            of_both = partners.data_ptr(), partners.data_ptr() + 4 * size * n
-            of_each = [at if side else None for at, side in zip(of_both, (of_x, of_y), strict=True)]
-            self._match[k][sides](order, places, *of_each, done)
-            is_last = k == len(self._sizes) - 1
-            ends = (total, step) if is_last else (None, None)
-            self._price[k][sides](x, y, *of_each, more_mass, gradient, scores, done, *ends)
-            along += 4 * size * self._dim
+        start, own_scores = 0, scores
+        for size in sizes:
+            part, at = self._parts[size], partners.data_ptr()
+            both = at if of_x else None, at + of_x * 4 * size * n if of_y else None
+            part.project(
+                x, y, theta.data_ptr() + 4 * start * self._dim, order, rows, rows.data_ptr() + 4 * size * n
+            )
+            part.match[of_x + of_y](order, part.sort(rows[: 2 * size]), *both, done)
+            ends = (total, step) if start + size == sum(sizes) else (None, None)
+            price = part.price[of_x + of_y]
+            price(x, y, *both, more_mass, gradient, own_scores, scores, done, *ends, int(start == 0))
+            start += size
+            own_scores += 8 * self._blocks
         return total, gradient
-
-    def _sorted(self, k: int, rows: Tensor) -> Tensor:
-        """The places of the numbers of every row in increasing order."""
-        sort = self._sort[k]
-        if sort is None:
-            return sort_rows(rows, places=True).places
-        # A block has read its row when it writes the places of its numbers.
-        sort(rows, 0, rows)
-        return rows
 
 
 def _in_fours(points: Tensor) -> Tensor:
