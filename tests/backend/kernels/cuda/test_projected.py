@@ -75,17 +75,18 @@ def rows_are(request, monkeypatch):
     """Rows that are sorted and matched as long ones are, or as they are."""
     if request.param == "long":
         for module in (projected, cuda_rows):
-            monkeypatch.setattr(module, "longest_on_chip", lambda device: 100)
+            monkeypatch.setattr(module, "longest_on_chip", lambda device: 50)
         monkeypatch.setattr(projected, "most_shared_bytes", lambda device: 100)
     return request.param
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.usefixtures("empty_is_nan", "rows_are")
 @pytest.mark.parametrize(("at_once", "wanted"), [(1, (True, True)), (3, (False, True)), (4, (False, False))])
 @pytest.mark.parametrize("dim", [6, 8, 1028])
 def test_directions_in_parts(rng, dim, at_once, wanted, cuda_device):
     """As many at a time as `memory` holds, at least one, and fewer in the end."""
-    n, slices = 130, 7
+    n, slices = 60, 7
     tables, tensors = clouds(rng, n, dim, slices, cuda_device)
     run = ProjectedStep(tensors[0].get_device(), n, dim, slices, 1.5, at_once * BYTES_A_PAIR * n)
     count = torch.tensor(0, device=cuda_device)
