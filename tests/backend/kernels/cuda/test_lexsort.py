@@ -11,9 +11,9 @@ from orthoslice.backend.kernels.cuda.lexsort import lexicographic_order
 torch = pytest.importorskip("torch")
 
 
-# Runs of 2,048 points are merged: there may be one without a partner, and one that is not full.
+# Runs of 1,024 points are merged: there may be one without a partner, and one that is not full.
 @pytest.mark.parametrize(
-    ("n", "dim"), [(1, 1), (2, 3), (63, 2), (257, 4), (1000, 1), (2048, 2), (2049, 9), (4500, 3), (10300, 6)]
+    ("n", "dim"), [(1, 1), (2, 3), (63, 2), (257, 4), (1000, 1), (1024, 2), (1025, 12), (2300, 9), (5200, 3)]
 )
 def test_order_is_that_of_stable_sorts(rng, n, dim, cuda_device):
     """Many points tie in their first coordinates, some are equal, and minus zero is zero."""
@@ -23,6 +23,19 @@ def test_order_is_that_of_stable_sorts(rng, n, dim, cuda_device):
         expected = lexsort_rows(points)
     assert torch.equal(lexicographic_order(points), expected)
     assert torch.equal(lexicographic_order(points.mT.contiguous().mT), expected)
+    unaligned = torch.cat([points.new_zeros(1), points.flatten()])[1:].view(2, n, dim)
+    assert torch.equal(lexicographic_order(unaligned), expected)
+
+
+@pytest.mark.parametrize("dim", [4, 11, 20])
+def test_points_that_differ_in_one_coordinate(rng, dim, cuda_device):
+    """Each of them alone decides about some pair, whether coordinates are loaded one by one or in fours."""
+    points = torch.zeros(1, 3 * dim, dim, device=cuda_device)
+    for k in range(3 * dim):
+        points[0, k, k % dim] = k // dim - 1
+    points = points[:, torch.as_tensor(rng.permutation(3 * dim))]
+    expected = np.lexsort(points[0].cpu().numpy().T[::-1])
+    np.testing.assert_array_equal(lexicographic_order(points)[0].cpu().numpy(), expected)
 
 
 def test_what_is_refused():

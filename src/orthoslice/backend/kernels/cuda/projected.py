@@ -137,15 +137,15 @@ class ProjectedStep:
         # The value is the cost by the points of one of the clouds, whichever has partners.
         of_x, of_y = wanted if wants else (True, False)
         total, gradient = x.new_empty(()), x.new_empty((n * (of_x + of_y), self._dim)) if wants else None
-        # In words: orders, with room for as many, and scores, all of twice the width; a count of blocks.
-        room = x.new_empty(8 * n + 2 * self._blocks * len(sizes) + 1)
+        # In words: orders and scores, of twice the width; a count of blocks.
+        room = x.new_empty(4 * n + 2 * self._blocks * len(sizes) + 1)
         order = room.data_ptr()
-        scores = order + 32 * n
+        scores = order + 16 * n
         done = scores + 8 * self._blocks * len(sizes)
         rows = x.new_empty((2 * sizes[0], n))
         # Places are written over short rows, and partners over long ones.
         partners = x.new_empty((of_x + of_y) * sizes[0] * n) if self._are_apart else rows
-        self._order(x, y, order)
+        self._order(x, y, order, x.new_empty(self._order.words))
         start, own_scores = 0, scores
         for size in sizes:
             part, at = self._parts[size], partners.data_ptr()
