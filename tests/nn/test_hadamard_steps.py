@@ -56,12 +56,14 @@ def hadamard_step(whole_step, monkeypatch):
 
 
 @pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("few", [1 << 60, 0])
 @pytest.mark.parametrize(
     "sampler", [None, PAPER, HadamardRademacher(rounds=1), HadamardRademacher(block_size=3)]
 )
 @pytest.mark.parametrize(("dim", "count"), [(8, 8), (5, 12), (4, 13), (1, 3), (2, 1), (70, 20), (128, 300)])
-def test_whole_steps(rng, dim, count, sampler, hadamard_step):
+def test_whole_steps(rng, dim, count, sampler, few, hadamard_step, monkeypatch):
     """Padded or not, less than a block, many blocks, and a last one that is not full; steps and a seed."""
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._FEW_NUMBERS", few)
     loss = nn.SlicedWassersteinLoss(count, directions=sampler or "hadamard", seed=SEED).to(hadamard_step)
     for step in range(2):
         x, y = points(rng, hadamard_step, 40, dim), points(rng, hadamard_step, 40, dim) + 0.5
@@ -161,10 +163,22 @@ def test_evaluation_does_not_count(rng, hadamard_step):
     assert not torch.equal(loss(x, y), first)
 
 
-def test_the_same_bits_every_time(rng, hadamard_step):
+@pytest.mark.parametrize("few", [1 << 60, 0])
+def test_the_same_bits_every_time(rng, few, hadamard_step, monkeypatch):
+    """With few numbers a thread and with many."""
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._FEW_NUMBERS", few)
     x, y = points(rng, hadamard_step, 100, 60).requires_grad_(), points(rng, hadamard_step, 100, 60)
     loss = nn.SlicedWassersteinLoss(200, directions="hadamard", seed=SEED).to(hadamard_step)
     values = [loss(x, y, rng=1) for _ in range(3)]
     gradients = [torch.autograd.grad(value, x)[0] for value in values]
     assert all(torch.equal(a, values[0]) for a in values)
     assert all(torch.equal(a, gradients[0]) for a in gradients)
+
+
+@pytest.mark.parametrize("memory", ["1GB", 4000])
+def test_equal_clouds_have_equal_projections(rng, memory, hadamard_step):
+    """In any order of the points; a rounding of one cloud only would leave a positive distance."""
+    x = points(rng, hadamard_step, 50, 40)
+    loss = nn.SlicedWassersteinLoss(30, directions="hadamard", memory=memory, seed=SEED).to(hadamard_step)
+    assert loss(x, x[torch.as_tensor(rng.permutation(50), device=hadamard_step)]).item() == 0
+    assert loss(x, x + 1e-4).item() > 0

@@ -20,6 +20,19 @@ SIZES = [(1, 1), (2, 2), (3, 3), (63, 17), (257, 5), (3, 1000), (1, 2100), *LARG
 DTYPES = [np.float32, np.float64]
 
 
+def forget_launches():
+    """What is prepared for a shape depends on numbers that tests change."""
+    cuda_hadamard.projecting_on_blocks.cache_clear()
+    cuda_hadamard.carrying_back.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def launches_anew():
+    forget_launches()
+    yield
+    forget_launches()
+
+
 def problem(rng, n, dim, dtype, kernel_device, rounds=3, paired=False):
     """Points, slopes and factors of three blocks, and rows that begin and end inside of blocks."""
     ambient = 1 << (dim - 1).bit_length()
@@ -38,7 +51,10 @@ def problem(rng, n, dim, dtype, kernel_device, rounds=3, paired=False):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "dim"), SIZES)
 @pytest.mark.parametrize("paired", [False, True])
-def test_both_ways(rng, n, dim, dtype, kernel_device, paired):
+@pytest.mark.parametrize("few", [True, False])
+def test_both_ways(rng, n, dim, dtype, kernel_device, paired, few, monkeypatch):
+    """With few numbers a thread and with many."""
+    monkeypatch.setattr(cuda_hadamard, "_BITS", cuda_hadamard._FEW_BITS if few else 6)
     paired &= dim > 1
     points, slopes, signs, parts = problem(rng, n, dim, dtype, kernel_device, paired=paired)
     for operation, table, rest in ((hadamard_project, points, ()), (hadamard_adjoint, slopes, (dim,))):
@@ -84,10 +100,10 @@ def test_a_point_does_not_feel_its_neighbours(rng, dtype, kernel_device):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is missing: it shows what a GPU would run")
-@pytest.mark.parametrize("size", [4, 8])
-def test_products_are_rounded_before_they_are_added(size, tmp_path):
+@pytest.mark.parametrize("kind", cuda_hadamard._PROGRAMS, ids=str)
+def test_products_are_rounded_before_they_are_added(kind, tmp_path):
     """Of a b + c d a compiler may fuse either product, and may choose another one at another place."""
-    program = cuda_hadamard._PROGRAMS[size]
+    program, (size, _) = cuda_hadamard._PROGRAMS[kind], kind
     (tmp_path / "kernels.cu").write_text(compiling._PRELUDE + program.path.read_text())
     options = ["-ptx", "-arch=sm_90", "-std=c++17", f"-I{program.path.parent}", *program.flags]
     subprocess.run(["nvcc", *options, "kernels.cu", "-o", "kernels.ptx"], cwd=tmp_path, check=True)

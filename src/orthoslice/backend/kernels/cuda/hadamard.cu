@@ -7,8 +7,8 @@
 //
 // Of points with fewer columns than ITEMS, several stand below each other: their columns make one long column.
 //
-// Compiled with THREADS, the most threads of a block, REAL_BYTES, the size of a number, and FLAGGED, the coordinates of a
-// flag, defined.
+// Compiled with THREADS, the most threads of a block, RESIDENT, how many blocks shall fit on a multiprocessor, OWN_BITS,
+// of which ITEMS are made, REAL_BYTES, the size of a number, and FLAGGED, the coordinates of a flag, defined.
 
 #include "block.cuh"
 
@@ -20,7 +20,7 @@ typedef float real;
 typedef float2 Pair;
 #endif
 
-constexpr int BITS = 6, ITEMS = 1 << BITS;
+constexpr int BITS = OWN_BITS, ITEMS = 1 << BITS;
 
 // Rounded before it is added to anything. Otherwise a compiler may fuse either product of a b + c d with the sum, and
 // equal points could project to different numbers.
@@ -264,7 +264,7 @@ struct Side {
 // `px (n_rows, n)` of `x (n, dim)` and `py (n_rows, m)` of `y (m, dim)`, by a thread block a tile and block of
 // directions; `signs (blocks, rounds, 2^log_dim)`. There may be no y. Where some of `flags` says that a coordinate is
 // far from 0, `centre (dim)` is taken off all points; there need not be any.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) project_on_blocks(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) project_on_blocks(
     const real* x, const real* y, const real* centre, const int* flags, const real* signs, real* px, real* py,
     long long first_row, long long n_rows, int n, int m, int dim, int n_tiles, int block_rows, int rounds, int paired,
     int log_dim, int log_lanes, double scale) {
@@ -339,9 +339,8 @@ __device__ __forceinline__ void add_parts(
 // points. A thread block takes a tile and `split_blocks` blocks of directions, whose sum is kept in shared memory; of
 // several that share a tile, each leaves its sum in `parts (splits, n + m, dim)`, and the last one, which `counts`
 // (tiles) from 0 tell, adds them up in their order. Where there are scores, one more thread block, the first, makes
-// them the value of a step. Two thread blocks shall fit on a multiprocessor, so that one works while the other waits
-// for memory; left alone, the compiler would take more registers.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) carry_back_from_blocks(
+// them the value of a step.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) carry_back_from_blocks(
     const real* x_slopes, const real* y_slopes, const real* signs, real* out, real* parts, int* counts,
     const double* scores, float* total, long long* step, long long first_row, long long n_rows, int n, int m, int dim,
     int n_tiles, int block_rows, int rounds, int paired, int log_dim, int log_lanes, double scale, int n_blocks,

@@ -15,8 +15,9 @@ from orthoslice.backend.kernels.row_span import RowSpan, as_span
 LONGEST_TRANSFORM = 1 << 13
 """Columns of a point, at most: of more than these a chip would hold too few points at a time."""
 
-# A thread has 2^_BITS columns of a point, and at most 2^_MOST_LANES points, a warp, are beside each other.
-_BITS, _MOST_LANES = 6, 5
+# A thread has 2^_BITS columns of a point, so that few numbers change hands; of _FEW_NUMBERS or less 2^_FEW_BITS,
+# since more threads are done sooner. At most 2^_MOST_LANES points, a warp, are beside each other.
+_BITS, _FEW_BITS, _FEW_NUMBERS, _MOST_LANES = 6, 4, 1 << 21, 5
 
 # A tile of points takes at most this much shared memory, so that a multiprocessor has room for several.
 _TILE_BYTES = 1 << 16
@@ -27,13 +28,15 @@ _ENOUGH_BLOCKS = 512
 FLAGGED = 256
 """Coordinates that a flag stands for, of those that say where clouds are far from the origin."""
 
-_PROGRAMS = {
-    size: Program(
-        "hadamard",
-        (("THREADS", _TILE_BYTES // size >> _BITS), ("REAL_BYTES", size), ("FLAGGED", FLAGGED)),
-    )
-    for size in (4, 8)
-}
+
+def _program(item_bytes: int, bits: int) -> Program:
+    """Of many columns a thread, two thread blocks fit on a multiprocessor: one works while the other waits."""
+    threads = _TILE_BYTES // item_bytes >> bits
+    shape = ("THREADS", threads), ("RESIDENT", 2 if bits == _BITS else 1), ("OWN_BITS", bits)
+    return Program("hadamard", (*shape, ("REAL_BYTES", item_bytes), ("FLAGGED", FLAGGED)))
+
+
+_PROGRAMS = {(size, bits): _program(size, bits) for size in (4, 8) for bits in (_BITS, _FEW_BITS)}
 _PROJECT = Kernel("project_on_blocks", 9, "iiiiiiiiid")
 _CARRY_BACK = Kernel("carry_back_from_blocks", 11, "iiiiiiiiidii")
 
@@ -55,11 +58,19 @@ class BlockShape(NamedTuple):
     columns: int
     paired: bool
     item_bytes: int = 4
+    bits: int = _BITS
+    """A thread has 2^bits columns of a point. Other bits mean another order of sums, and other last digits."""
+
+    def spread_out(self, n: int) -> BlockShape:
+        """With more threads where a launch projects only a few points `n`."""
+        few = n * self.columns * self.n_blocks <= _FEW_NUMBERS
+        return self._replace(bits=_FEW_BITS) if few else self
 
 
 class _Tiles(NamedTuple):
     """How points are dealt to thread blocks: the number of tiles, and the threads and bytes of each."""
 
+    program: Program
     n_tiles: int
     threads: int
     n_bytes: int
@@ -69,12 +80,13 @@ class _Tiles(NamedTuple):
     @classmethod
     def of(cls, device: int, n: int, m: int, blocks: BlockShape, held: int) -> _Tiles:
         """The tiles of clouds of `n` and `m` points, for thread blocks that hold `held` tiles."""
-        log_dim, size = blocks.columns.bit_length() - 1, blocks.item_bytes
-        log_columns = max(log_dim, _BITS)
+        log_dim, size, bits = blocks.columns.bit_length() - 1, blocks.item_bytes, blocks.bits
+        log_columns = max(log_dim, bits)
         room = min(_TILE_BYTES, most_shared_bytes(device) // held)
         log_lanes = min(_MOST_LANES, (room // size).bit_length() - 1 - log_columns)
         points, items = 1 << log_columns + log_lanes - log_dim, 1 << log_columns + log_lanes
-        return cls(-(-n // points) - (-m // points), items >> _BITS, size * items, log_dim, log_lanes)
+        n_tiles = -(-n // points) - (-m // points)
+        return cls(_PROGRAMS[size, bits], n_tiles, items >> bits, size * items, log_dim, log_lanes)
 
     def numbers(self, n: int, m: int, dim: int, blocks: BlockShape) -> tuple[float, ...]:
         """What both kernels are told after their addresses."""
@@ -90,7 +102,7 @@ def projecting_on_blocks(device: int, n: int, m: int, dim: int, blocks: BlockSha
     """
     tiles = _Tiles.of(device, n, m, blocks, 1)
     shape = tiles.n_tiles * blocks.n_blocks, tiles.threads, tiles.n_bytes
-    return bind(_PROJECT, _PROGRAMS[blocks.item_bytes], device, *shape, *tiles.numbers(n, m, dim, blocks))
+    return bind(_PROJECT, tiles.program, device, *shape, *tiles.numbers(n, m, dim, blocks))
 
 
 class CarryingBack:
@@ -110,7 +122,7 @@ class CarryingBack:
         shape = tiles.n_tiles * n_splits + with_scores, tiles.threads, tiles.n_bytes * min(2, split_blocks)
         numbers = *tiles.numbers(n, m, dim, blocks), blocks.n_blocks, split_blocks
         self.n_counts, self.n_parts = (tiles.n_tiles, n_splits * (n + m) * dim) if n_splits > 1 else (0, 0)
-        self.launch = bind(_CARRY_BACK, _PROGRAMS[blocks.item_bytes], device, *shape, *numbers)
+        self.launch = bind(_CARRY_BACK, tiles.program, device, *shape, *numbers)
         """Takes slopes by both; factors; room for gradients, working memory and counters; scores, or None, room
         for their sum, and the step; and which rows."""
 
@@ -146,4 +158,4 @@ def carry_back_from_span(
 
 def _shape_of(span: RowSpan, signs: Tensor, paired: bool) -> BlockShape:
     _, rounds, columns = signs.shape
-    return BlockShape(span.n_blocks, span.block_rows, rounds, columns, paired, signs.element_size())
+    return BlockShape(span.n_blocks, span.block_rows, rounds, columns, paired, signs.element_size(), _BITS)

@@ -66,6 +66,9 @@ class HadamardStep:
         self._blocks, self._slices, self._p, self._factor = blocks, slices, p, factor
         self._parts = -(-slices // max(1, memory // (BYTES_A_NUMBER * (n + m))))
         self._on_chip = self._parts == 1 and n == m <= longest_on_chip(device)
+        if self._on_chip:
+            # One launch projects both clouds: equal points have equal projections.
+            blocks = blocks.spread_out(n + m)
         self._carry_back = {
             wanted: carrying_back(device, n * wanted[0], m * wanted[1], dim, blocks, True)
             for wanted in ((True, False), (False, True), _BOTH)
