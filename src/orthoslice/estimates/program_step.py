@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from orthoslice.backend.arrays import Key, Operation, Outcome, Wanted, is_traced, library
+from orthoslice.backend.arrays import Key, Operation, Outcome, Wanted, is_traced, library, wide_float
 from orthoslice.backend.kernels import xla_launches
 from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.conditioning import scaling_rule
@@ -46,7 +46,9 @@ def program_step(
 
     scaling = scaling_rule(32, x.dim, request.p) if request.scaled_on_device else None
     sides = wanted[0], wanted[1]
-    value, *found = xla_launches.small_step(x.points, y.points, theta, request.p, sides, scaling, plain, key)
+    value, *found = xla_launches.small_step(
+        x.points, y.points, theta, request.p, sides, scaling, wide_float(x.points), plain, key
+    )
     n_extra = 1 + request.scaled_on_device
     gradients = iter(found[n_extra:])
     return Outcome(value, tuple(found[:n_extra]), tuple(next(gradients) if want else None for want in wanted))

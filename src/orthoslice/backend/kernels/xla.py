@@ -57,7 +57,7 @@ def score_rows(px: JaxArray, py: JaxArray, p: float, dtype: DType, plain: Callab
     """
     jax = sys.modules["jax"]
     shapes = jax.ShapeDtypeStruct(px.shape[:-1], dtype)
-    by_launches = functools.partial(xla_launches.score_rows, p=p)
+    by_launches = functools.partial(xla_launches.score_rows, p=p, dtype=dtype)
     return _called("scores", shapes, px, py, p, 1.0, by_launches, lambda a, b: plain(a, b, p))
 
 
@@ -73,7 +73,7 @@ def slope_rows(
     jax = sys.modules["jax"]
     slopes = (jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (px, py))
     shapes = (jax.ShapeDtypeStruct(px.shape[:-1], dtype), *slopes)
-    by_launches = functools.partial(xla_launches.slope_rows, p=p, factor=factor)
+    by_launches = functools.partial(xla_launches.slope_rows, p=p, factor=factor, dtype=dtype)
     return _called("slopes", shapes, px, py, p, factor, by_launches, lambda a, b: plain(a, b, p, factor))
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from orthoslice.backend.array_types import IntArray, JaxArray
+from orthoslice.backend.array_types import DType, IntArray, JaxArray
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
 from orthoslice.backend.kernels.cuda.recording import Output, Recipe, Recorder, apart, record
@@ -99,14 +99,14 @@ def register_handler(name: str, address: int, platform: str) -> None:
     sys.modules["jax"].ffi.register_ffi_target(name, new_capsule(address, None, None), platform=platform)
 
 
-def score_rows(px: JaxArray, py: JaxArray, p: float) -> JaxArray:
-    """Costs on the line of `px (..., n)` against `py (..., m)`, `(...)`."""
-    return _on_rows((p, 1.0, False), px, py)[0]
+def score_rows(px: JaxArray, py: JaxArray, p: float, dtype: DType) -> JaxArray:
+    """Costs on the line of `px (..., n)` against `py (..., m)`, `(...)` of this type."""
+    return _on_rows((p, 1.0, False, np.dtype(dtype).name), px, py)[0]
 
 
-def slope_rows(px: JaxArray, py: JaxArray, p: float, factor: float) -> tuple[JaxArray, ...]:
+def slope_rows(px: JaxArray, py: JaxArray, p: float, factor: float, dtype: DType) -> tuple[JaxArray, ...]:
     """`factor` times the same, and its derivatives by `px` and `py`."""
-    return _on_rows((p, factor, True), px, py)
+    return _on_rows((p, factor, True, np.dtype(dtype).name), px, py)
 
 
 def _on_rows(options: tuple[Any, ...], px: JaxArray, py: JaxArray) -> tuple[JaxArray, ...]:
@@ -185,19 +185,20 @@ def small_step(
     p: float,
     wanted: tuple[bool, bool],
     scaling: tuple[float, float, int] | None,
+    dtype: DType,
     plain: Callable[..., tuple[JaxArray, ...]],
     others: object,
 ) -> tuple[JaxArray, ...]:
     """What `plain(x, y, theta, others)` finds, by launches in programs for a GPU.
 
-    That is the mean of the costs on the line, all of them, the exponent if there is a rule for `scaling`, and
-    wanted gradients.
+    That is the mean of the costs on the line, all of them in this type, the exponent if there is a rule for
+    `scaling`, and wanted gradients.
     """
     jax = sys.modules["jax"]
 
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
     def launched(x: JaxArray, y: JaxArray, theta: JaxArray, others: object) -> tuple[JaxArray, ...]:
-        recipe = _small_recipe(x.shape, theta.shape, p, wanted, scaling)
+        recipe = _small_recipe(x.shape, theta.shape, p, wanted, scaling, np.dtype(dtype).name)
         mean, scores, *found = _launched_apart(recipe, x, y, theta)
         gradients = []
         if any(wanted):
@@ -222,11 +223,12 @@ def _small_recipe(
     p: float,
     wanted: tuple[bool, bool],
     scaling: tuple[float, float, int] | None,
+    kind: str,
 ) -> Recipe:
     from orthoslice.backend.kernels.cuda.programs import small_program
 
     return _loaded(
-        lambda x, y, theta: small_program(x, y, theta, p, wanted, scaling), (shape, shape, theta_shape)
+        lambda x, y, theta: small_program(x, y, theta, p, wanted, scaling, kind), (shape, shape, theta_shape)
     )
 
 
@@ -253,9 +255,10 @@ def _launched_apart(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
 def _call(launches: Sequence[IntArray], results: Sequence[Output], given: Sequence[JaxArray]) -> list[JaxArray]:
     """The results of launches, in a call."""
     jax = sys.modules["jax"]
-    # Programs have no float64 unless they are told to: it is memory like any other.
+    # Without float64 in programs, it is memory like any other.
+    is_opaque = not jax.config.jax_enable_x64
     shapes = [
-        jax.ShapeDtypeStruct(*((*shape, 2), "int32") if kind == "float64" else (shape, kind))
+        jax.ShapeDtypeStruct(*((*shape, 2), "int32") if is_opaque and kind == "float64" else (shape, kind))
         for shape, kind in results
     ]
     words = np.concatenate([np.asarray([len(launches)], dtype=np.int64), *launches])
@@ -272,15 +275,15 @@ def _check_recipe(shape: tuple[int, int], tolerance: float, rounding: float) -> 
 
 @functools.lru_cache(maxsize=1024)
 def _rows_recipe(
-    x_shape: tuple[int, int], y_shape: tuple[int, int], p: float, factor: float, with_slopes: bool
+    x_shape: tuple[int, int], y_shape: tuple[int, int], p: float, factor: float, with_slopes: bool, kind: str
 ) -> Recipe:
     from orthoslice.backend.kernels.cuda.programs import add_parts
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
     def run(px: Any, py: Any) -> list[Any]:
         scores, *slopes = match_rows(px, py, p, factor, (with_slopes, with_slopes))
-        narrow = add_parts(scores.reshape((scores.numel(), 1)), "float32")
-        return [narrow, *slopes] if with_slopes else [narrow]
+        scores = add_parts(scores.reshape((scores.numel(), 1)), kind)
+        return [scores, *slopes] if with_slopes else [scores]
 
     return _loaded(run, (x_shape, y_shape))
 

@@ -42,7 +42,8 @@ def rows(rng, *shape):
 
 
 def launched(px, py, p, factor, with_slopes):
-    return jax.jit(lambda a, b: xla_launches._on_rows((p, factor, with_slopes), a, b))(px, py)
+    kind = "float64" if jax.config.jax_enable_x64 else "float32"
+    return jax.jit(lambda a, b: xla_launches._on_rows((p, factor, with_slopes, kind), a, b))(px, py)
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 2.5])
@@ -158,6 +159,26 @@ def test_clouds_of_any_size(driver, rng, scale):
         assert "scale_rows" in driver.launched
 
 
+def test_programs_with_double_precision(driver, rng):
+    """Costs are then told in it, of float32 clouds too."""
+    with jax.enable_x64(True):
+        x, y = (jax.numpy.asarray(rng.normal(size=(40, 3)), dtype="float32") for _ in range(2))
+        theta = jax.numpy.asarray(unit_rows(rng, 6, 3), dtype="float32")
+
+        def scores(a, b):
+            return osl.sliced_wasserstein(a, b, directions=theta).scores
+
+        def answers():
+            jax.clear_caches()
+            return jax.jit(scores)(x, y), jax.jit(scores)(x, y[:30]), scores(x, y)
+
+        ours = answers()
+        with sorted_scores.using("reference"):
+            for a, b in zip(ours, answers(), strict=True):
+                assert a.dtype == b.dtype == "float64"
+                np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_bad_clouds_and_directions_are_told_by_nan(driver, rng, bad):
     x = jax.numpy.asarray(rng.normal(size=(20, 3)), dtype="float32")
@@ -192,7 +213,7 @@ def test_a_program_whose_kernels_are_not_loaded(driver, rng):
     from orthoslice.backend.kernels.numba import launching
 
     px = rows(rng, 2, 300)
-    program = jax.jit(lambda a: xla_launches.score_rows(a, a + 1, 2.0)).lower(px).compile()
+    program = jax.jit(lambda a: xla_launches.score_rows(a, a + 1, 2.0, "float32")).lower(px).compile()
     np.testing.assert_allclose(program(px), 1.0, rtol=1e-5)
     count, launching._table[launching._COUNT] = int(launching._table[launching._COUNT]), 0
     try:

@@ -47,7 +47,7 @@ def test_small_steps(cuda_device, rng, n, dim, slices, wanted):
     x, y = (rng.normal(size=(n, dim)).astype(np.float32) for _ in range(2))
     theta = unit_rows(rng, slices, dim).astype(np.float32)
     tensors = [torch.as_tensor(a, device=cuda_device) for a in (x, y, theta)]
-    mean, scores, *rest = small_program(*tensors, 2.0, wanted, scaling_rule(32, dim, 2.0))
+    mean, scores, *rest = small_program(*tensors, 2.0, wanted, scaling_rule(32, dim, 2.0), "float32")
     with sorted_slopes.using("reference"):
         expected, *slopes = sorted_slopes(*(theta.astype(float) @ c.T for c in (x, y)), 2.0, 1.0)
     np.testing.assert_allclose(scores.cpu(), expected, rtol=1e-4)

@@ -50,8 +50,9 @@ def small_program(
     p: float,
     wanted: tuple[bool, bool],
     scaling: Scaling | None,
+    kind: str,
 ) -> list[Tensor]:
-    """Costs on the line of small clouds: their mean and all of them in float32, the exponent, and gradients.
+    """Costs on the line of small clouds: their mean, all of them in this type, the exponent, and gradients.
 
     The gradients are one below the other. Without a rule for `scaling`, there is no exponent.
     """
@@ -66,7 +67,7 @@ def small_program(
         gradients.append(gradient)
     else:
         mean = add_up(matched.scores, share=share)
-    scores = add_parts(matched.scores.reshape((matched.scores.numel(), 1)), "float32")
+    scores = add_parts(matched.scores.reshape((matched.scores.numel(), 1)), kind)
     return [mean, scores, *exponents, *gradients]
 
 
