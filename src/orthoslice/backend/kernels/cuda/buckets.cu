@@ -83,25 +83,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) pick_
     }
 }
 
-// The bucket of a number.
-__device__ __forceinline__ int bucket_of(
-    float value, const Ruler& ruler, const u32* borders, const u32* reached, bool tied) {
-    u32 key = ordered(value), counts = reached[ruler.cell(value)];
-    int low = counts & 0xffffu, high = counts >> 16;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (borders[middle] <= key) low = middle + 1;
-        else high = middle;
+// The buckets of a group of numbers, which are looked up together: branches would part them.
+__device__ __forceinline__ void find_buckets(
+    const float* values, const Ruler& ruler, const u32* borders, const u32* reached, bool tied, int* buckets) {
+    u32 keys[GROUP];
+    int low[GROUP], high[GROUP];
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) {
+        u32 counts = reached[ruler.cell(values[j])];
+        keys[j] = ordered(values[j]);
+        low[j] = counts & 0xffffu;
+        high[j] = counts >> 16;
     }
-    // Here `low` borders are reached, and only the last of them can be met.
-    return 2 * low - (tied && low > 0 && borders[low - 1] == key);
+    // Few cells have more than two borders.
+    constexpr int STEPS = 2;
+    u32 far = 0;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            bool reaches = low[j] < high[j] && borders[low[j]] <= keys[j];
+            low[j] += reaches;
+            if (step == STEPS - 1) far |= (u32)(reaches && low[j] < high[j]) << j;
+        }
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) {
+        while (far >> j & 1 && low[j] < high[j]) {
+            int middle = (low[j] + high[j]) / 2;
+            if (borders[middle] <= keys[j]) low[j] = middle + 1;
+            else high[j] = middle;
+        }
+        // Here `low` borders are reached, and only the last of them can be met.
+        buckets[j] = 2 * low[j];
+        if (tied) buckets[j] -= low[j] > 0 && borders[low[j] - 1] == keys[j];
+    }
 }
 
-// Every lane adds 1 to its bucket, unless that is negative; returns how many were there before it.
-__device__ __forceinline__ u32 count_in(u32* counts, int bucket, bool tied) {
-    if (!tied) return bucket < 0 ? 0 : atomicAdd(&counts[bucket], 1u);
-    // Lanes that count in one bucket wait for each other. Where most numbers are equal, the first lane's bucket is
-    // that of most others, and one lane counts for all of them.
+// Every lane adds 1 to its bucket, unless that is negative; returns how many were there before it. Lanes that count in one
+// bucket wait for each other. Where most numbers are equal, the first lane's bucket is that of most others, and one lane
+// counts for all of them.
+__device__ __forceinline__ u32 count_tied(u32* counts, int bucket) {
     u32 lane = threadIdx.x % 32, before = 0;
     u32 alike = __ballot_sync(EVERYONE, bucket == __shfl_sync(EVERYONE, bucket, 0));
     bool is_alike = alike >> lane & 1;
@@ -167,11 +188,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_
     __syncthreads();
     bool tied = edges[buckets - 1];
     Ruler ruler(edges, buckets - 1);
+    const int own = own_count(size), lane = threadIdx.x % 32;
     u32 dealt[ITEMS];  // the bucket of a number, and how many of the tile were there before it
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int bucket = r * THREADS + threadIdx.x < size ? bucket_of(value[r], ruler, edges, table, tied) : -1;
-        dealt[r] = bucket << 16 | count_in(counts, bucket, tied);
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= size) break;
+        int bucket[GROUP];
+        u32 before[GROUP];
+        find_buckets(value + g, ruler, edges, table, tied, bucket);
+        if (tied) {
+#pragma unroll
+            for (int j = 0; j < GROUP; j++) before[j] = count_tied(counts, g + j < own ? bucket[j] : -1);
+        } else {
+            // What is not there counts nothing.
+#pragma unroll
+            for (int j = 0; j < GROUP; j++)
+                before[j] = atomicAdd(&counts[g + j < own ? bucket[j] : lane % size_of_all], (u32)(g + j < own));
+        }
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) dealt[g + j] = bucket[j] << 16 | before[j];
     }
     __syncthreads();
     bool in_order = PAIRS && tied;
@@ -208,27 +243,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_
     }
 #endif
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < size) {
-            u32 bucket = dealt[r] >> 16, to = counts[bucket] + (dealt[r] & 0xffffu);
-            keys[at(to)] = __float_as_uint(value[r] + 0.0f);
-            owners[at(to)] = bucket << 16 | k;
-        }
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= size) break;
+        u32 to[GROUP];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) to[j] = g + j < own ? counts[dealt[g + j] >> 16] + (dealt[g + j] & 0xffffu) : 0;
+#pragma unroll
+        for (int j = 0; j < GROUP; j++)
+            if (g + j < own) {
+                keys[at(to[j])] = __float_as_uint(value[g + j] + 0.0f);
+                owners[at(to[j])] = (dealt[g + j] & 0xffff0000u) | ((g + j) * THREADS + threadIdx.x);
+            }
     }
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        if (k < size) {
-            u32 owner = owners[at(k)], bucket = owner >> 16, place = shifts[bucket] + k;
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= size) break;
+        u32 key[GROUP], owner[GROUP], place[GROUP];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            key[j] = keys[at_own(g + j)];
+            owner[j] = g + j < own ? owners[at_own(g + j)] : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) place[j] = shifts[owner[j] >> 16] + (g + j) * THREADS + threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            if (g + j >= own) continue;
 #if PAIRS
-            long long to = (long long)row * n + place;
-            out[to] = __uint_as_float(keys[at(k)]);
-            out_places[to] = first + (owner & 0xffffu);
+            long long at_place = (long long)row * n + place[j];
+            out[at_place] = __uint_as_float(key[j]);
+            out_places[at_place] = first + (owner[j] & 0xffffu);
 #else
-            float* own = out + ((long long)row * buckets + bucket / 2) * slot;
-            if (bucket % 2 == 0 && place < slot) own[place] = __uint_as_float(keys[at(k)]);
+            u32 bucket = owner[j] >> 16;
+            float* own_slot = out + ((long long)row * buckets + bucket / 2) * slot;
+            if (bucket % 2 == 0 && place[j] < slot) own_slot[place[j]] = __uint_as_float(key[j]);
 #endif
         }
     }

@@ -30,7 +30,11 @@ constexpr int SCRATCH = 2 * PADDED;
 constexpr int DIGIT_COUNTS = SCRATCH + SCRATCH_WORDS;
 constexpr int DIGIT_COUNT_WORDS = WARPS * DIGITS / 2;
 static_assert(SCRATCH % 2 == 0, "sums of double precision are kept there");
+// A thread works on this many of its numbers at a time: what they read is under way together, which branches would undo.
+constexpr int GROUP = 4;
+static_assert(ITEMS % GROUP == 0, "a thread has whole groups");
 static_assert(ITEMS <= WINDOW, "there must be a thread for every window");
+static_assert(WINDOW == 32, "one word in 33 is skipped");
 static_assert(CAPACITY <= 1 << 14, "indices and counts have 16 bits");
 
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
@@ -64,42 +68,65 @@ struct Numbers {
     bool padded;
 
     __device__ __forceinline__ long long index(long long k) const { return padded ? at((int)k) : k; }
-    __device__ __forceinline__ u32 get(long long k) const { return keys[index(k)]; }
-    __device__ __forceinline__ void put(long long k, u32 entry) const { keys[index(k)] = entry; }
+    __device__ __forceinline__ u32 at_word(int word) const { return keys[word]; }
+    __device__ __forceinline__ void put_word(int word, u32 entry) const { keys[word] = entry; }
+    __device__ __forceinline__ u32 get(long long k) const { return at_word(index(k)); }
+    __device__ __forceinline__ void put(long long k, u32 entry) const { put_word(index(k), entry); }
 };
 
 struct Placed : Numbers {
     typedef u64 Entry;
 
-    __device__ __forceinline__ u64 get(long long k) const { return (u64)keys[index(k)] << 32 | places[index(k)]; }
-    __device__ __forceinline__ void put(long long k, u64 entry) const {
-        keys[index(k)] = (u32)(entry >> 32);
-        places[index(k)] = (u32)entry;
+    __device__ __forceinline__ u64 at_word(int word) const { return (u64)keys[word] << 32 | places[word]; }
+    __device__ __forceinline__ void put_word(int word, u64 entry) const {
+        keys[word] = (u32)(entry >> 32);
+        places[word] = (u32)entry;
     }
+    __device__ __forceinline__ u64 get(long long k) const { return at_word(index(k)); }
+    __device__ __forceinline__ void put(long long k, u64 entry) const { put_word(index(k), entry); }
 };
 
-// Settle the order within cells of at most `crowd` entries, given that cells are in order.
-template <class Entries>
-__device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
+// Settle the order within a thread's window of padded entries, SHIFT entries further on.
+template <int SHIFT, class Entries>
+__device__ __forceinline__ void sort_window(Entries entries, int n, int crowd) {
     typedef typename Entries::Entry Entry;
-    for (int shift = 0; shift < WINDOW; shift += WINDOW / 2) {
-        int first = threadIdx.x * WINDOW + shift;
-        if (first < n) {
-            Entry window[WINDOW];
+    const int first = threadIdx.x * WINDOW + SHIFT;
+    if (first < n) {
+        // The words of a window are at constant distances from the first: one word is skipped after the last of 32.
+        const int base = threadIdx.x * (WINDOW + 1) + SHIFT;
+        const bool is_whole = first + WINDOW <= n;
+        Entry window[WINDOW];
+        if (is_whole) {
 #pragma unroll
-            for (int j = 0; j < WINDOW; j++) window[j] = first + j < n ? entries.get(first + j) : ~(Entry)0;
-            for (int round = 0; round < crowd; round += 2) {
-#pragma unroll
-                for (int j = 0; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
-#pragma unroll
-                for (int j = 1; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
-            }
+            for (int j = 0; j < WINDOW; j++) window[j] = entries.at_word(base + j + (SHIFT + j) / WINDOW);
+        } else {
 #pragma unroll
             for (int j = 0; j < WINDOW; j++)
-                if (first + j < n) entries.put(first + j, window[j]);
+                window[j] = first + j < n ? entries.at_word(base + j + (SHIFT + j) / WINDOW) : ~(Entry)0;
         }
-        __syncthreads();
+        for (int round = 0; round < crowd; round += 2) {
+#pragma unroll
+            for (int j = 0; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
+#pragma unroll
+            for (int j = 1; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
+        }
+        if (is_whole) {
+#pragma unroll
+            for (int j = 0; j < WINDOW; j++) entries.put_word(base + j + (SHIFT + j) / WINDOW, window[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < WINDOW; j++)
+                if (first + j < n) entries.put_word(base + j + (SHIFT + j) / WINDOW, window[j]);
+        }
     }
+    __syncthreads();
+}
+
+// Settle the order within cells of at most `crowd` padded entries, given that cells are in order.
+template <class Entries>
+__device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
+    sort_window<0>(entries, n, crowd);
+    sort_window<WINDOW / 2>(entries, n, crowd);
 }
 
 // Words to sort by, less a `base` that none is below; in shared memory, or in global memory without the padding.
@@ -201,7 +228,7 @@ __device__ __noinline__ void sort_crowd(
     __syncthreads();
 }
 
-// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`. If they are `placed`, their places are given, or 0, 1, 2, ...; given
+// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`, and 0 where there is none. If they are `placed`, their places are given, or 0, 1, 2, ...; given
 // ones ascend unless `last_place` is not 0, which none of them exceeds.
 __device__ void sort_on_chip(
     const float (&values)[ITEMS], bool placed, const u32* places, int n, u32* shared, u32 last_place = 0) {
@@ -214,12 +241,16 @@ __device__ void sort_on_chip(
     float low = INFINITE, high = -INFINITE;
     bool finite = true;
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++)
-        if (r < own) {
-            low = fminf(low, values[r]);
-            high = fmaxf(high, values[r]);
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= n) break;
+#pragma unroll
+        for (int r = g; r < g + GROUP; r++) {
+            low = fminf(low, r < own ? values[r] : INFINITE);
+            high = fmaxf(high, r < own ? values[r] : -INFINITE);
+            // What is not there is 0.
             finite = finite && fabsf(values[r]) < INFINITE;
         }
+    }
     for (int c = threadIdx.x; c < at(words); c += THREADS) cells[c] = 0;
     block_range(low, high, finite, scratch);
     // 0 if the range overflows, infinite if it is next to nothing.
@@ -235,14 +266,25 @@ __device__ void sort_on_chip(
         bool is_alike = first_cell == __shfl_sync(EVERYONE, first_cell, 0);
         if (__popc(__ballot_sync(EVERYONE, threadIdx.x < n && is_alike)) > CROWD) crowd = CROWD + 1;
         else {
+            // What is not there counts nothing, in cells of which lanes do not wait for each other.
+            const int idle = 2 * (threadIdx.x % 32);
 #pragma unroll
-            for (int r = 0; r < ITEMS; r++)
-                if (r < own) {
-                    int cell = cell_of(values[r]), half = 16 * (cell & 1);
-                    u32 before = atomicAdd(&cells[at(cell >> 1)], 1u << half) >> half & 0xffffu;
-                    dealt[r] = cell << 16 | before;
-                    crowd = max(crowd, before + 1);
+            for (int g = 0; g < ITEMS; g += GROUP) {
+                if (g * THREADS >= n) break;
+                u32 counts[GROUP];
+                int cell[GROUP];
+#pragma unroll
+                for (int j = 0; j < GROUP; j++) cell[j] = g + j < own ? cell_of(values[g + j]) : idle;
+#pragma unroll
+                for (int j = 0; j < GROUP; j++)
+                    counts[j] = atomicAdd(&cells[at(cell[j] >> 1)], (u32)(g + j < own) << 16 * (cell[j] & 1));
+#pragma unroll
+                for (int j = 0; j < GROUP; j++) {
+                    u32 before = counts[j] >> 16 * (cell[j] & 1) & 0xffffu;
+                    dealt[g + j] = cell[j] << 16 | before;
+                    crowd = max(crowd, before + (g + j < own));
                 }
+            }
         }
         crowd = block_max(crowd, scratch);
     }
@@ -273,19 +315,33 @@ __device__ void sort_on_chip(
     }
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++)
-        if (r < own) {
-            u32 cell = dealt[r] >> 16, before = dealt[r] & 0xffffu;
-            dealt[r] = (cells[at(cell >> 1)] >> 16 * (cell & 1) & 0xffffu) + before;
-            keys[at(dealt[r])] = ordered(values[r]);
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= n) break;
+        u32 starts[GROUP];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) starts[j] = cells[at(dealt[g + j] >> 17)];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            u32 cell = dealt[g + j] >> 16, before = dealt[g + j] & 0xffffu;
+            dealt[g + j] = (starts[j] >> 16 * (cell & 1) & 0xffffu) + before;
+            if (g + j < own) keys[at(dealt[g + j])] = ordered(values[g + j]);
         }
+    }
     __syncthreads();
     if (placed) {
         // The cells have served; their room is for the places.
 #pragma unroll
-        for (int r = 0; r < ITEMS; r++) {
-            int k = r * THREADS + threadIdx.x;
-            if (r < own) cells[at(dealt[r])] = places ? places[k] : k;
+        for (int g = 0; g < ITEMS; g += GROUP) {
+            if (g * THREADS >= n) break;
+            u32 own_places[GROUP];
+#pragma unroll
+            for (int j = 0; j < GROUP; j++) {
+                int k = (g + j) * THREADS + threadIdx.x;
+                own_places[j] = places && k < n ? places[k] : k;
+            }
+#pragma unroll
+            for (int j = 0; j < GROUP; j++)
+                if (g + j < own) cells[at(dealt[g + j])] = own_places[j];
         }
         __syncthreads();
     }
