@@ -17,7 +17,7 @@ constexpr int CAPACITY = THREADS * ITEMS;
 // Registers are shared out so that this many threads fit on a multiprocessor, which hides the waiting for memory.
 __host__ __device__ constexpr int blocks_of(int threads) { return threads > THREADS ? threads / THREADS : 1; }
 constexpr int RESIDENT = blocks_of(PAIRS ? (ITEMS > 16 ? 256 : 512) : 1024);
-constexpr int WINDOW = 32;         // entries that one thread puts in order
+constexpr int WINDOW = 32;         // entries that one thread puts in order, at most
 constexpr int CROWD = WINDOW / 2;  // a cell of at most this many lies within some window
 constexpr int PADDED = CAPACITY + CAPACITY / 32 + 1;
 
@@ -33,8 +33,6 @@ static_assert(SCRATCH % 2 == 0, "sums of double precision are kept there");
 // A thread works on this many of its numbers at a time: what they read is under way together, which branches would undo.
 constexpr int GROUP = 4;
 static_assert(ITEMS % GROUP == 0, "a thread has whole groups");
-static_assert(ITEMS <= WINDOW, "there must be a thread for every window");
-static_assert(WINDOW == 32, "one word in 33 is skipped");
 static_assert(CAPACITY <= 1 << 14, "indices and counts have 16 bits");
 
 // One word in 33 is skipped, so that threads that read runs of 32 words each meet no bank conflicts.
@@ -86,47 +84,52 @@ struct Placed : Numbers {
     __device__ __forceinline__ void put(long long k, u64 entry) const { put_word(index(k), entry); }
 };
 
-// Settle the order within a thread's window of padded entries, SHIFT entries further on.
-template <int SHIFT, class Entries>
-__device__ __forceinline__ void sort_window(Entries entries, int n, int crowd) {
+// Settle the order within windows of SIZE padded entries, the first of which begins at SHIFT.
+template <int SIZE, int SHIFT, class Entries>
+__device__ __forceinline__ void sort_each_window(Entries entries, int n, int crowd) {
     typedef typename Entries::Entry Entry;
-    const int first = threadIdx.x * WINDOW + SHIFT;
-    if (first < n) {
-        // The words of a window are at constant distances from the first: one word is skipped after the last of 32.
-        const int base = threadIdx.x * (WINDOW + 1) + SHIFT;
-        const bool is_whole = first + WINDOW <= n;
-        Entry window[WINDOW];
+    for (int first = threadIdx.x * SIZE + SHIFT; first < n; first += THREADS * SIZE) {
+        // Either half lies within one line of 32 words.
+        const int lower = at(first), upper = at(first + SIZE / 2) - SIZE / 2;
+        auto word = [&](int j) { return (j < SIZE / 2 ? lower : upper) + j; };
+        const bool is_whole = first + SIZE <= n;
+        Entry window[SIZE];
         if (is_whole) {
 #pragma unroll
-            for (int j = 0; j < WINDOW; j++) window[j] = entries.at_word(base + j + (SHIFT + j) / WINDOW);
+            for (int j = 0; j < SIZE; j++) window[j] = entries.at_word(word(j));
         } else {
 #pragma unroll
-            for (int j = 0; j < WINDOW; j++)
-                window[j] = first + j < n ? entries.at_word(base + j + (SHIFT + j) / WINDOW) : ~(Entry)0;
+            for (int j = 0; j < SIZE; j++) window[j] = first + j < n ? entries.at_word(word(j)) : ~(Entry)0;
         }
         for (int round = 0; round < crowd; round += 2) {
 #pragma unroll
-            for (int j = 0; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
+            for (int j = 0; j + 1 < SIZE; j += 2) sort_two(window[j], window[j + 1]);
 #pragma unroll
-            for (int j = 1; j + 1 < WINDOW; j += 2) sort_two(window[j], window[j + 1]);
+            for (int j = 1; j + 1 < SIZE; j += 2) sort_two(window[j], window[j + 1]);
         }
         if (is_whole) {
 #pragma unroll
-            for (int j = 0; j < WINDOW; j++) entries.put_word(base + j + (SHIFT + j) / WINDOW, window[j]);
+            for (int j = 0; j < SIZE; j++) entries.put_word(word(j), window[j]);
         } else {
 #pragma unroll
-            for (int j = 0; j < WINDOW; j++)
-                if (first + j < n) entries.put_word(base + j + (SHIFT + j) / WINDOW, window[j]);
+            for (int j = 0; j < SIZE; j++)
+                if (first + j < n) entries.put_word(word(j), window[j]);
         }
     }
     __syncthreads();
 }
 
-// Settle the order within cells of at most `crowd` padded entries, given that cells are in order.
+// Settle the order within cells of at most `crowd` padded entries, given that cells are in order: a cell lies within some
+// window. Smaller windows keep more threads busy.
 template <class Entries>
 __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
-    sort_window<0>(entries, n, crowd);
-    sort_window<WINDOW / 2>(entries, n, crowd);
+    if (crowd <= CROWD / 2) {
+        sort_each_window<WINDOW / 2, 0>(entries, n, crowd);
+        sort_each_window<WINDOW / 2, WINDOW / 4>(entries, n, crowd);
+    } else {
+        sort_each_window<WINDOW, 0>(entries, n, crowd);
+        sort_each_window<WINDOW, WINDOW / 2>(entries, n, crowd);
+    }
 }
 
 // Words to sort by, less a `base` that none is below; in shared memory, or in global memory without the padding.
