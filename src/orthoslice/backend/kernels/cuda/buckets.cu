@@ -42,14 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) pick_
     for (int b = threadIdx.x; b < 2 * buckets; b += THREADS) cursors[(long long)blockIdx.x * 2 * buckets + b] = 0;
     int size = min(n, CAPACITY), n_borders = buckets - 1;
     float values[ITEMS];
-#pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        // A number from each of `size` stretches, at a scrambled place: data may have a regular pattern.
-        long long from = (long long)k * n / size, to = (long long)(k + 1) * n / size;
-        u32 noise = (k + 1) * 2654435769u;
-        values[r] = k < size ? row[from + (noise >> 8) % (u32)(to - from)] : 0.0f;
-    }
+    load_sample(values, row, n, size);
     sort_on_chip(values, false, nullptr, size, shared);
     u32* picked = shared + PADDED;
     // A row is tied if a border equals the sample `near` places before or after it; rarer ties do no harm. But
@@ -57,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) pick_
     int near = max(1, size / buckets / 4);
     u32 tied = 0, equal = 0;
     for (int b = threadIdx.x; b < n_borders; b += THREADS) {
-        int from = (int)((long long)(b + 1) * size / buckets);
+        int from = (b + 1) * size / buckets;
         u32 border = shared[at(from)];
         tied |= from >= near && shared[at(from - near)] == border;
         tied |= from + near < size && shared[at(from + near)] == border;
@@ -147,18 +140,24 @@ __device__ __forceinline__ void start_each(int size, u32* scratch, Use use) {
     }
 }
 
-// Of a tile: where its numbers of a bucket begin in the row, less where they begin in the tile.
-struct TileStarts {
-    u32 *counts, *shifts, *cursor;
-    const u32 *starts, *before_tile;  // of a row that is dealt in order
-
-    __device__ u32 count(int b) const { return counts[b]; }
-    __device__ void start(int b, u32 count, u32 before) const {
-        counts[b] = before;
+// From the counts of a tile's buckets to where they begin in the tile; and to `shifts`, where they begin in the row, or each
+// in its slot, less that. Of a row that is dealt in order: by `starts` and what earlier tiles have.
+__device__ void start_tile(
+    u32* counts, u32* shifts, int size, u32* cursor, const u32* starts, const u32* before_tile, u32* scratch) {
+    // A thread has a run of buckets.
+    const int share = (size + THREADS - 1) / THREADS, from = threadIdx.x * share, to = min(from + share, size);
+    u32 total = 0;
+    for (int b = from; b < to; b++) total += counts[b];
+    u32 before = block_scan(total, scratch);
+    for (int b = from; b < to; b++) {
+        u32 count = counts[b];
         u32 first = before_tile ? starts[b] + before_tile[b] : count ? atomicAdd(&cursor[b], count) : 0;
+        counts[b] = before;
         shifts[b] = first - before;
+        before += count;
     }
-};
+    __syncthreads();
+}
 
 // Deal the numbers of a tile of CAPACITY to the buckets of its row: to `out (rows, n)` or, without places, to slots
 // `(rows, buckets, slot)`. Without `out`: only count them.
@@ -218,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_
             else if (counts[b]) atomicAdd(&cursor[b], counts[b]);
         return;
     }
-    start_each(size_of_all, scratch, TileStarts{counts, shifts, cursor, starts + (long long)row * size_of_all, of_tile});
+    start_tile(counts, shifts, size_of_all, cursor, starts + (long long)row * size_of_all, of_tile, scratch);
     // Put the tile in order of buckets on chip, so that what goes to one bucket is written in one go.
 #if PAIRS
     if (in_order) {

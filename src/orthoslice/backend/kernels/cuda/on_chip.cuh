@@ -231,8 +231,26 @@ __device__ __noinline__ void sort_crowd(
     __syncthreads();
 }
 
-// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`, and 0 where there is none. If they are `placed`, their places are given, or 0, 1, 2, ...; given
-// ones ascend unless `last_place` is not 0, which none of them exceeds.
+// The sum over all threads before this one; and `top` becomes the largest of all threads.
+__device__ __forceinline__ u32 block_scan_and_max(u32 value, u32& top, u32* scratch) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 sum = value;
+    for (int step = 1; step < 32; step *= 2) {
+        u32 other = __shfl_up_sync(EVERYONE, sum, step);
+        if (lane >= step) sum += other;
+    }
+    top = __reduce_max_sync(EVERYONE, top);
+    if (lane == 31) {
+        scratch[warp] = sum;
+        scratch[WARPS + warp] = top;
+    }
+    __syncthreads();
+    top = max_of_warps(scratch + WARPS, 1);
+    return __reduce_add_sync(EVERYONE, lane < warp ? scratch[lane] : 0) + sum - value;
+}
+
+// Sort n numbers: thread t holds numbers t, t + THREADS, ... in `values`, and 0 where there is none. If they are `placed`,
+// their places are given, or 0, 1, 2, ...; given ones ascend unless `last_place` is not 0, which none of them exceeds.
 __device__ void sort_on_chip(
     const float (&values)[ITEMS], bool placed, const u32* places, int n, u32* shared, u32 last_place = 0) {
     // One copy of the code sorts with and without places; programs without PAIRS drop the code for places.
@@ -289,8 +307,16 @@ __device__ void sort_on_chip(
                 }
             }
         }
-        crowd = block_max(crowd, scratch);
     }
+    __syncthreads();
+    u32 count = 0;
+#pragma unroll
+    for (int w = 0; w < ITEMS; w++) {
+        if (w >= items) break;
+        u32 both = cells[at(threadIdx.x * items + w)];
+        count += (both & 0xffffu) + (both >> 16);
+    }
+    u32 start = block_scan_and_max(count, crowd, scratch);
     if (crowd > CROWD) {
 #pragma unroll
         for (int r = 0; r < ITEMS; r++)
@@ -300,14 +326,6 @@ __device__ void sort_on_chip(
         return;
     }
 
-    u32 count = 0;
-#pragma unroll
-    for (int w = 0; w < ITEMS; w++) {
-        if (w >= items) break;
-        u32 both = cells[at(threadIdx.x * items + w)];
-        count += (both & 0xffffu) + (both >> 16);
-    }
-    u32 start = block_scan(count, scratch);
 #pragma unroll
     for (int w = 0; w < ITEMS; w++) {
         if (w >= items) break;
@@ -358,6 +376,18 @@ __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {
     const int own = own_count(n);
 #pragma unroll
     for (int r = 0; r < ITEMS; r++) values[r] = r < own ? row[r * THREADS + threadIdx.x] : 0.0f;
+}
+
+// A sample of `size` of the n numbers of a row: one from each of so many stretches, at a scrambled place, since data may
+// have a regular pattern.
+__device__ void load_sample(float (&values)[ITEMS], const float* row, int n, int size) {
+    const double stretch = (double)n / size;
+#pragma unroll
+    for (int r = 0; r < ITEMS; r++) {
+        int k = r * THREADS + threadIdx.x, from = (int)(k * stretch), to = (int)((k + 1) * stretch);
+        u32 noise = (k + 1) * 2654435769u;
+        values[r] = k < size ? row[from + (u32)((u64)noise * (u32)(to - from) >> 32)] : 0.0f;
+    }
 }
 
 __device__ void write_sorted(const u32* shared, int n, float* keys, int* places) {

@@ -106,16 +106,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     const float* x, const float* y, const int* x_places, const int* y_places, double* sums, float* x_slopes,
     float* y_slopes, long long n, long long m, int parts, float p, double factor) {
     SHARED(u32, shared);
-    long long row = blockIdx.x / parts, part = blockIdx.x % parts;
-    long long first = part * n / parts, last = (part + 1) * n / parts;
-    double unit = factor / ((double)n * (double)m);
+    long long row = (int)blockIdx.x / parts, part = (int)blockIdx.x % parts;
     double total = 0.0;
     if (n == m) {
         // Pairs of equal rank: no masses are to be found out, and several of them are loaded at a time.
         constexpr int AT_ONCE = 8;
+        const int share = ((int)n + parts - 1) / parts, first = (int)part * share, last = min(first + share, (int)n);
         const float mass = (float)(factor / (double)n);
         const float *own = x + row * n, *others = y + row * n;
-        for (int start = (int)first; start < last; start += AT_ONCE * THREADS) {
+        for (int start = first; start < last; start += AT_ONCE * THREADS) {
             float value[AT_ONCE], other[AT_ONCE];
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++) {
@@ -137,6 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
         if (threadIdx.x == 0) sums[row * parts + part] = factor / (double)n * sum;
         return;
     }
+    long long first = part * n / parts, last = (part + 1) * n / parts;
+    double unit = factor / ((double)n * (double)m);
     for (long long i = first + threadIdx.x; i < last; i += THREADS) {
         float value = x[row * n + i], pull = 0.0f;
         for (long long j = rank_at(i, n, m); j < m && j * n < (i + 1) * m; j++) {

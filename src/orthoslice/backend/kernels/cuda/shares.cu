@@ -24,7 +24,7 @@ struct Share {
 // Share number `share` of `shares`, by a sorted sample of `size` numbers. The first has every number below its border and the
 // last every number above that; no number is the border of the last.
 __device__ __forceinline__ Share share_of(const u32* sample, int size, int share, int shares) {
-    auto border = [&](int k) { return sample[at((int)((long long)k * size / shares))]; };
+    auto border = [&](int k) { return sample[at(k * size / shares)]; };
     u32 base = share ? border(share) + 1 : 0;
     return {base, share + 1 < shares ? border(share + 1) - base : 0u - base};
 }
@@ -57,14 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) sort_
     // First the sample and then the share is sorted, by one copy of the code.
     float values[ITEMS];
     int size = min(n, SAMPLE);
-#pragma unroll
-    for (int r = 0; r < ITEMS; r++) {
-        int k = r * THREADS + threadIdx.x;
-        // A number from each of `size` stretches, at a scrambled place: data may have a regular pattern.
-        int start = (int)((long long)k * n / size), end = (int)((long long)(k + 1) * n / size);
-        u32 noise = (k + 1) * 2654435769u;
-        values[r] = k < size ? rows[start + (noise >> 8) % (u32)(end - start)] : 0.0f;
-    }
+    load_sample(values, rows, n, size);
     u32* own_places = nullptr;
     int below = 0;
 #pragma unroll 1
