@@ -434,10 +434,11 @@ def test_infinities(cuda_device):
 
 
 @pytest.mark.parametrize(("n", "m"), [(63, 63), (257, 63), (63, 257), (4097, 4097)])
-def test_sorted_rows(rng, n, m, cuda_device):
-    """The longest is matched in several parts."""
+def test_sorted_rows(rng, n, m, cuda_device, monkeypatch):
+    """The longest is matched in several parts; slopes are put in order of place on chip, or in memory."""
     px, py = pair(rng, cuda_device, n, m)
-    for wanted in WANTED:
+    for on_chip, wanted in itertools.product((24_000, 1000, 600), WANTED):
+        monkeypatch.setattr(cuda_rows, "_PLACES_ON_CHIP", on_chip)
         sorts = (sort_rows(a, want) for a, want in zip((px, py), wanted, strict=True))
         assert_matched(match_sorted(*sorts, 2, 0.7, wanted), px, py, 2, 0.7, wanted)
 

@@ -5,58 +5,74 @@ The reference is that of :mod:`.loss`.
 
 from __future__ import annotations
 
-import functools
+from typing import NamedTuple
 
 from orthoslice.backend.array_types import Tensor
+from orthoslice.backend.kernels.cuda import Launch
 from orthoslice.backend.kernels.cuda.rows import (
+    LongSort,
     adding,
     finishing,
     matching_sorted,
-    parts_of,
     projecting,
     sorting_long_rows,
 )
+
+
+class _Plan(NamedTuple):
+    """What depends on the wanted gradients: launches, and words of memory for scores and for all."""
+
+    sort: LongSort
+    match: Launch
+    end: Launch
+    scores: int
+    words: int
 
 
 class MiddleStep:
     """The loss of clouds of `n` points against each other, for clouds that a chip does not sort in one go."""
 
     def __init__(self, device: int, n: int, dim: int, slices: int, p: float) -> None:
-        parts = parts_of(n)
         self._project = projecting(device, slices, n, n, dim)
-        self._sort = functools.partial(sorting_long_rows, device, 2 * slices, n)
-        self._match = matching_sorted(device, slices, n, n, p, 1 / slices)
-        self._add_up = adding(device, slices * parts)
-        self._finish = {
-            (of_x, of_y): finishing(device, slices, n * of_x, n * of_y, dim, parts=parts)
-            for of_x, of_y in ((True, False), (False, True), (True, True))
-        }
-        self._n, self._dim = n, dim
-        # Scores, of twice the width, to a multiple of 16 bytes; then projections of both clouds, and over them
-        # their slopes; rows in order; and places.
-        self._scores, self._rows = -(-slices * parts // 2) * 4, 2 * slices * n
+        self._sizes, self._power = (device, slices, n, dim), p
+        self._plans: dict[tuple[bool, bool], _Plan] = {}
 
     def __call__(
         self, x: Tensor, y: Tensor, theta: Tensor, step: Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Tensor, Tensor | None]:
         """As :class:`.small.SmallStep`."""
         x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+        _, slices, n, dim = self._sizes
         of_x, of_y = wanted
         some = of_x or of_y
-        sort, words = self._sort(some), self._scores + (3 if some else 2) * self._rows
-        room = x.new_empty(words + sort.words)
-        total = x.new_empty(())
-        scores = room.data_ptr()
-        size = 2 * self._rows
-        rows = scores + 4 * self._scores
-        keys, places = rows + 2 * size, rows + 4 * size
-        self._project(x, y, theta, None, rows, rows + size)
-        sort.run(scores + 4 * words, rows, keys, places if some else None)
-        x_slopes, y_slopes = rows if of_x else 0, rows + size if of_y else 0
-        self._match(keys, keys + size, places, places + size, scores, x_slopes, y_slopes)
+        plan = self._plans.get(wanted) or self._prepare(wanted)
+        room, total = x.new_empty(plan.words), x.new_empty(())
+        scores, size = room.data_ptr(), 4 * slices * n
+        # Projections of both clouds, and over them their slopes; rows in order; places; and what sorting takes.
+        px = scores + 4 * plan.scores
+        py, keys, places, rest = (px + k * size for k in (1, 2, 4, 6 if some else 4))
+        self._project(x, y, theta, None, px, py)
+        plan.sort.run(rest, px, keys, places if some else None)
+        x_slopes, y_slopes = px if of_x else 0, py if of_y else 0
+        plan.match(keys, keys + size, places, places + size, scores, x_slopes, y_slopes)
         if not some:
-            self._add_up(scores, total, step)
+            plan.end(scores, total, step)
             return total, None
-        gradient = x.new_empty((self._n * (of_x + of_y), self._dim))
-        self._finish[wanted](x_slopes, y_slopes, theta, gradient, scores, total, step)
+        gradient = x.new_empty((n * (of_x + of_y), dim))
+        plan.end(x_slopes, y_slopes, theta, gradient, scores, total, step)
         return total, gradient
+
+    def _prepare(self, wanted: tuple[bool, bool]) -> _Plan:
+        device, slices, n, dim = self._sizes
+        of_x, of_y = wanted
+        some = of_x or of_y
+        sort = sorting_long_rows(device, 2 * slices, n, some)
+        match, parts = matching_sorted(device, slices, n, n, self._power, 1 / slices, wanted)
+        end = adding(device, slices * parts)
+        if some:
+            end = finishing(device, slices, n * of_x, n * of_y, dim, parts=parts)
+        # Scores are of twice the width, and what follows is at a multiple of 16 bytes.
+        scores = -(-slices * parts // 2) * 4
+        words = scores + 2 * (3 if some else 2) * slices * n + sort.words
+        plan = self._plans[wanted] = _Plan(sort, match, end, scores, words)
+        return plan

@@ -35,6 +35,10 @@ _RANKS_A_PART = 2048
 FEW_COORDINATES = 8
 """Up to how many of them :func:`project_few` takes."""
 
+# Slopes that a block puts in order of place, and how many such ranges a row may have: each reads the whole row.
+_PLACE_THREADS, _PLACES_ON_CHIP, _MOST_RANGES = 1024, 24_000, 6
+_PLACES = Program("places", (("THREADS", _PLACE_THREADS),))
+
 MOST_CENTRED = 8192
 """Coordinates up to which the kernel that projects moves clouds to the origin: it has their centre on chip."""
 
@@ -65,6 +69,7 @@ _DEAL_TILES = Kernel("deal_tiles", 8, "iiii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
 _SORT_BUCKETS = Kernel("sort_buckets", 6, "iii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
+_MATCH_PLACES = Kernel("match_places", 7, "iifd")
 _PROJECT_FEW = Kernel("project_few", 5, "iiii")
 _PROJECT = Kernel("project", 6, "iiiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiiiiid")
@@ -345,15 +350,21 @@ def adding(device: int, slices: int, clouds: int = 1, share: float = 1.0) -> Lau
     return _bind_plain(_ADD_UP, device, clouds, slices, share)
 
 
-def parts_of(n: int) -> int:
-    """In how many parts a row of n numbers is matched, where the other has at most as many."""
-    return -(-n // _RANKS_A_PART)
+def matching_sorted(
+    device: int, slices: int, n: int, m: int, p: float, factor: float, wanted: tuple[bool, bool]
+) -> tuple[Launch, int]:
+    """Takes sorted rows x and y, n >= m, and their places; then room for costs and for wanted slopes, or None.
 
-
-def matching_sorted(device: int, slices: int, n: int, m: int, p: float, factor: float) -> Launch:
-    """Takes sorted rows x and y, n >= m, and their places; then room for `(slices, parts_of(n))` and slopes."""
-    parts = parts_of(n)
-    return _bind_plain(_MATCH_SORTED, device, slices * parts, n, m, parts, p, factor)
+    Also returns in how many parts the costs are.
+    """
+    ranges = -(-n // _PLACES_ON_CHIP)
+    if n == m and any(wanted) and ranges <= _MOST_RANGES:
+        parts = ranges * sum(wanted)
+        room = 4 * (5 * (_PLACE_THREADS // 32) + 1 + -(-n // ranges))
+        shape = device, slices * parts, _PLACE_THREADS, room
+        return bind(_MATCH_PLACES, _PLACES, *shape, n, parts, p, factor), parts
+    parts = -(-n // _RANKS_A_PART)
+    return _bind_plain(_MATCH_SORTED, device, slices * parts, n, m, parts, p, factor), parts
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -362,13 +373,12 @@ def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bo
     if n < m:
         scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
         return Matched(scores, x_slopes, y_slopes)
-    parts = parts_of(n)
+    launch, parts = matching_sorted(x.keys.get_device(), slices, n, m, p, factor, wanted)
     sums = empty(x.keys, (slices, parts), "float64")
     x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
     # A point of the smaller cloud collects from several of the other.
     fill = y.keys.new_empty if n == m else y.keys.new_zeros
     y_slopes = fill((slices, m)) if wanted[1] else None
-    launch = matching_sorted(x.keys.get_device(), slices, n, m, p, factor)
     launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
