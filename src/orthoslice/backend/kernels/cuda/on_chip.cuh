@@ -309,13 +309,16 @@ __device__ void sort_on_chip(
         }
     }
     __syncthreads();
-    u32 count = 0;
+    // A thread has a run of words. Both halves are added up at once.
+    const int run = threadIdx.x * items;
+    u32 both = 0;
 #pragma unroll
-    for (int w = 0; w < ITEMS; w++) {
-        if (w >= items) break;
-        u32 both = cells[at(threadIdx.x * items + w)];
-        count += (both & 0xffffu) + (both >> 16);
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g >= items) break;
+#pragma unroll
+        for (int w = g; w < g + GROUP; w++) both += w < items ? cells[at(run + w)] : 0;
     }
+    u32 count = (both & 0xffffu) + (both >> 16);
     u32 start = block_scan_and_max(count, crowd, scratch);
     if (crowd > CROWD) {
 #pragma unroll
@@ -327,12 +330,17 @@ __device__ void sort_on_chip(
     }
 
 #pragma unroll
-    for (int w = 0; w < ITEMS; w++) {
-        if (w >= items) break;
-        u32* word = &cells[at(threadIdx.x * items + w)];
-        u32 first = *word & 0xffffu, second = *word >> 16;
-        *word = start | (start + first) << 16;
-        start += first + second;
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g >= items) break;
+        u32 pair[GROUP];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) pair[j] = g + j < items ? cells[at(run + g + j)] : 0;
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            u32 second = start + (pair[j] & 0xffffu);
+            if (g + j < items) cells[at(run + g + j)] = start | second << 16;
+            start = second + (pair[j] >> 16);
+        }
     }
     __syncthreads();
 #pragma unroll
