@@ -706,6 +706,18 @@ def test_projections_on_few_coordinates(rng, n, slices, dim, cuda_device):
         assert_rounded(found, expected, np.float32, dim)
 
 
+@pytest.mark.parametrize(("n", "slices"), [(1, 1), (257, 65)])
+@pytest.mark.parametrize("dim", [1, 3, 4, 5, 8])
+def test_gradients_by_few_coordinates(rng, n, slices, dim, cuda_device):
+    """Some directions after the others."""
+    slopes, theta = (as_rows(rng.normal(size=(2, slices, size)), cuda_device) for size in (n, dim))
+    gradient = torch.full((n, dim), np.nan, device=cuda_device)
+    for k in range(2):
+        cuda_rows.gather_few(gradient, slopes[k], theta[k], is_first=k == 0)
+        expected = sum(slopes[i].double().T @ theta[i].double() for i in range(k + 1))
+        assert_rounded(gradient, expected, np.float32, 2 * slices)
+
+
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (2, 3), (63, 33), (257, 64), (1000, 5)])
 def test_far_centres(rng, n, dim, cuda_device):
     """Every other coordinate is far from 0 for its range, to either side; layouts are free."""

@@ -18,6 +18,7 @@ from orthoslice.backend.kernels.cuda.rows import (
     Sorted,
     add_up,
     finish_step,
+    gather_few,
     longest_on_chip,
     match_points,
     match_projected,
@@ -209,7 +210,10 @@ def _carry_back(total: Tensor, matched: Matched, theta: Tensor) -> Tensor:
     if is_first:
         total = theta.new_empty((sum(sizes), theta.shape[1]))
     for side, part in zip(slopes, total.split(sizes), strict=True):
-        add_product(part, side.T, theta, is_first=is_first)
+        if theta.shape[1] <= FEW_COORDINATES:
+            gather_few(part, side, theta, is_first=is_first)
+        else:
+            add_product(part, side.T, theta, is_first=is_first)
     return total
 
 

@@ -323,6 +323,50 @@ extern "C" __global__ void __launch_bounds__(THREADS) project_few(
     else project_points<8>(cloud, theta, out, slices, size, dim, first_point, first_row, along);
 }
 
+// Gradients `(n, dim)` by points from slopes by projections `(rows, n)`, for at most WIDTH coordinates: a thread has a point.
+template <int WIDTH>
+__device__ __forceinline__ void gather_points(
+    const float* slopes, const float* theta, float* gradient, int rows, int n, int dim, bool is_first, float* along) {
+    constexpr int AT_ONCE = 8;
+    const int point = blockIdx.x * THREADS + threadIdx.x;
+    float sum[WIDTH] = {};
+    for (int first = 0; first < rows; first += DIRECTIONS) {
+        const int count = min(DIRECTIONS, rows - first);
+        __syncthreads();
+        // Rows that are not there are zeros.
+        for (int k = threadIdx.x; k < DIRECTIONS * WIDTH; k += THREADS) {
+            int row = k / WIDTH, d = k % WIDTH;
+            along[k] = row < count && d < dim ? theta[(long long)(first + row) * dim + d] : 0.0f;
+        }
+        __syncthreads();
+        if (point >= n) continue;
+        for (int row = 0; row < count; row += AT_ONCE) {
+            float pull[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++)
+                pull[j] = row + j < count ? slopes[(long long)(first + row + j) * n + point] : 0.0f;
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++)
+#pragma unroll
+                for (int d = 0; d < WIDTH; d++) sum[d] = fmaf(pull[j], along[(row + j) * WIDTH + d], sum[d]);
+        }
+    }
+    if (point >= n) return;
+    float* own = gradient + (long long)point * dim;
+#pragma unroll
+    for (int d = 0; d < WIDTH; d++)
+        if (d < dim) own[d] = is_first ? sum[d] : own[d] + sum[d];
+}
+
+// `slopes^T theta` for at most 8 coordinates, written to `gradient` if this `is_first`, else added to it.
+extern "C" __global__ void __launch_bounds__(THREADS) gather_few(
+    const float* slopes, const float* theta, float* gradient, int rows, int n, int dim, int is_first) {
+    SHARED(u32, shared);
+    float* along = reinterpret_cast<float*>(shared);
+    if (dim <= 4) gather_points<4>(slopes, theta, gradient, rows, n, dim, is_first, along);
+    else gather_points<8>(slopes, theta, gradient, rows, n, dim, is_first, along);
+}
+
 // Gradients by points from slopes by projections, `share` times `slopes^T theta`: of x in the first rows of `gradient`,
 // then of y. Either may have no points. A launch is saved by adding up the scores on the way. Slopes and scores of several
 // pairs of clouds are `(rows, clouds)` rows; every score may be in parts.

@@ -33,7 +33,7 @@ _MOVED = 1 << 13
 _RANKS_A_PART = 2048
 
 FEW_COORDINATES = 8
-"""Up to how many of them :func:`project_few` takes."""
+"""Up to how many of them :func:`project_few` and :func:`gather_few` take."""
 
 # Slopes that a block puts in order of place, and how many such ranges a row may have: each reads the whole row.
 _PLACE_THREADS, _PLACES_ON_CHIP, _MOST_RANGES = 1024, 24_000, 6
@@ -70,6 +70,7 @@ _START_BUCKETS = Kernel("start_buckets", 4, "ii")
 _SORT_BUCKETS = Kernel("sort_buckets", 6, "iii")
 _MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
 _MATCH_PLACES = Kernel("match_places", 7, "iifd")
+_GATHER_FEW = Kernel("gather_few", 3, "iiii")
 _PROJECT_FEW = Kernel("project_few", 5, "iiii")
 _PROJECT = Kernel("project", 6, "iiiii")
 _FINISH_STEP = Kernel("finish_step", 7, "iiiiiid")
@@ -425,6 +426,14 @@ def project_few(clouds: tuple[Tensor, ...], theta: Tensor) -> Tensor:
     launch = _bind_plain(_PROJECT_FEW, theta.get_device(), blocks, *sizes, shared_bytes=room)
     launch(clouds[0], clouds[-1], theta, out[0], out[-1])
     return out
+
+
+def gather_few(gradient: Tensor, slopes: Tensor, theta: Tensor, *, is_first: bool) -> None:
+    """Write or add `slopes (slices, n)` times `theta (slices, dim)`, of few coordinates, to `gradient`."""
+    (slices, n), dim, room = slopes.shape, theta.shape[1], 4 * FEW_COORDINATES * _DIRECTIONS
+    numbers = slices, n, dim, int(is_first)
+    launch = _bind_plain(_GATHER_FEW, theta.get_device(), -(-n // _THREADS), *numbers, shared_bytes=room)
+    launch(slopes, theta, gradient)
 
 
 def far_centre(points: Tensor) -> Tensor:
