@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import orthoslice as osl
 from orthoslice.applications import columns as module
@@ -221,6 +221,15 @@ def test_a_value_of_a_few_rows_is_told_exactly(rng):
     told = {name: c.changed_value for name, c in found.items() if c.changed_value is not None}
     assert told == {"c0": (-999.0, (0.0, pytest.approx(8 / 300)))}
     assert found["c0"].in_words().startswith("value -999: 0% -> 2.67%; more spread in y")
+
+
+def test_the_law_of_the_largest_difference_is_that_of_scipy():
+    gaps = np.concatenate([[0.0], np.geomspace(1e-9, 1, 200), [0.0999, 0.1, 0.999, 1.001]])
+    n, m = 3.0, 3000.0
+    for sizes in ((4.0, 4.0), (n, m), (5000.0, m)):
+        there = special.kolmogorov(gaps * math.sqrt(sizes[0] * sizes[1] / sum(sizes)))
+        np.testing.assert_allclose(module.kolmogorov_pvalue(gaps, *sizes), there, rtol=1e-12, atol=1e-300)
+    assert module.kolmogorov_pvalue(0.5, n, m) == module.kolmogorov_pvalue(np.array([0.5]), n, m)[0]
 
 
 def test_the_test_of_single_values_is_that_of_binomial_numbers(rng):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import orthoslice as osl
+from orthoslice.applications.compare.compare import prepare_comparison
 from orthoslice.applications.two_sample import labels, pricing
 from orthoslice.backend.arrays import LABELS, Key, Operation, PlainWork
 from orthoslice.backend.kernels import LABELLINGS, when_to_compile
@@ -253,3 +254,15 @@ def test_losses_compile_at_once(monkeypatch: pytest.MonkeyPatch, rng: np.random.
     loss(x, y).backward()
     assert [plan is not None for plan in loss.caches.plans.values()] == [True]
     assert calls
+
+
+@pytest.mark.parametrize(("n", "is_loaded"), [(10, False), (300, True)])
+def test_a_comparison_of_some_hundred_rows_loads_kernels_at_once(
+    cold: None, monkeypatch: pytest.MonkeyPatch, n: int, is_loaded: bool
+) -> None:
+    """All of its parts need them; by themselves they would be left to plain code for a while."""
+    monkeypatch.setattr(when_to_compile, "LOADING_NUMBERS", 1 << 22)
+    monkeypatch.setattr(when_to_compile, "is_kept", lambda kernel: True)
+    assert not when_to_compile.pays("total", 1)
+    prepare_comparison(np.random.default_rng(0).normal(size=(n, 2)), np.zeros((n, 2)), rng=0)
+    assert when_to_compile.pays("total", 1) == is_loaded

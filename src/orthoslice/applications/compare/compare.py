@@ -20,6 +20,7 @@ from orthoslice.applications.explain.explanation import Explanation
 from orthoslice.applications.match.match import match_bytes
 from orthoslice.applications.two_sample.testing import TwoSampleResult, two_sample_test
 from orthoslice.backend.arrays import RNG, HostArray, resolve_rng
+from orthoslice.backend.kernels.when_to_compile import count_plain
 from orthoslice.check.frames import feature_names
 from orthoslice.check.names import answers_other_names
 from orthoslice.check.options import check_memory, check_p
@@ -36,6 +37,10 @@ _PAIRS = 1000
 
 # Coordinates of those pairs that are read at a time.
 _PIECE_ITEMS = 1 << 20
+
+# Numbers that plain code would go through for a row of the samples. Parts of a comparison are small, and each by
+# itself would put off the loading of kernels that all of them together need.
+_NUMBERS_A_ROW = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,12 +288,14 @@ def prepare_comparison(
     # Two samples of the same rows would differ.
     is_sampled = most < cloud_x.n and cloud_x.weights is None and cloud_y.weights is None
     is_equal = is_sampled and have_same_rows(cloud_x.points, cloud_y.points)
+    some_y = some_x if is_equal else some_rows(cloud_y, most, draw)
+    count_plain("comparison", _NUMBERS_A_ROW * (some_x.n + some_y.n))
     return PreparedComparison(
         names=(str(names[0]), str(names[1])),
         features=tuple(labels),
         x=cloud_x,
         y=cloud_y,
-        sample=(some_x, some_x if is_equal else some_rows(cloud_y, most, draw)),
+        sample=(some_x, some_y),
         p=p,
         seed=seed,
         max_rows=max_rows,
