@@ -38,8 +38,8 @@ _PAIRS = 1000
 # Coordinates of those pairs that are read at a time.
 _PIECE_ITEMS = 1 << 20
 
-# Numbers that plain code would go through for a row of the samples. Parts of a comparison are small, and each by
-# itself would put off the loading of kernels that all of them together need.
+# Numbers that plain code would go through for a row of the samples. Parts of a comparison are small, and each
+# would put off the loading of kernels that all of them together need.
 _NUMBERS_A_ROW = 1 << 14
 
 
