@@ -542,6 +542,8 @@ for dtype in (np.float64, np.float32):
     osl.exact.sliced_plane(x[:20, :2], y[:20, :2], 2)
     osl.wasserstein(x, z)
     osl.wasserstein(*(draw.normal(size=(n, 6)) for n in (300, 300)))
+    counts = draw.integers(1, 9, size=1200)
+    osl.wasserstein(*draw.normal(size=(2, 1200, 6)), x_weights=counts / counts.sum())
     if "torch" in sys.argv:
         import torch
         for loss in (osl.nn.SlicedWassersteinLoss(seed=0), osl.nn.ProjectedWassersteinLoss(seed=0)):

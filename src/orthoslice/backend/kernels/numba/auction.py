@@ -331,7 +331,8 @@ def fill_room(
             waits[j] = False
             first, count = (first + 1) % m, count - 1
             continue
-        y[0] = costs.y_columns[:, j]
+        for k in range(y.size):
+            y[0, k] = costs.y_columns[k, j]
         row_costs(y, x_columns, costs.p, 0, 0, n, cost)
         work -= n
         row, wanted = _keenest(dearest, cost)

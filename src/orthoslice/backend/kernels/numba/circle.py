@@ -11,7 +11,7 @@ import numpy as np
 from orthoslice.backend.array_types import Floats, HostArray, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, line_cost, line_slope
-from orthoslice.backend.kernels.numba.sorting import counters
+from orthoslice.backend.kernels.numba.sorting import counters, put_row
 from orthoslice.backend.kernels.numba.splitting import order_row, piece_bounds
 
 
@@ -211,8 +211,8 @@ def _slope_rows(
     for s in range(bits_a.shape[0]):
         keys_a, at_a = order_row(bits_a[s], work_a, spare_a, place_a, rest_a, starts_a, bounds)
         keys_b, at_b = order_row(bits_b[s], work_b, spare_b, place_b, rest_b, starts_b, bounds)
-        a[:] = keys_a.view(floats.dtype)
-        b[:] = keys_b.view(floats.dtype)
+        put_row(keys_a.view(floats.dtype), a)
+        put_row(keys_b.view(floats.dtype), b)
         _add_ends(mass_a[s % mass_a.shape[0]], at_a, own_a, ends_a)
         _add_ends(mass_b[s % mass_b.shape[0]], at_b, own_b, ends_b)
         if p == 1.0:

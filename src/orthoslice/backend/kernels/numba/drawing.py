@@ -96,7 +96,9 @@ def _fill_normals(
         _split(radii, bits, powers)
         _lengths(bits.view(np.float64), powers, lengths)
         _turn(lengths, angles, out)
-        rows[row] = out[: rows.shape[1]]
+        # `rows[row] = ...` would take seconds to compile: it could say that lengths differ.
+        for k in range(rows.shape[1]):
+            rows[row, k] = out[k]
 
 
 @summing
@@ -170,7 +172,9 @@ def _draw(
         own = threefry(k0, k1, third, np.uint32(first + start // size), np.uint32(purpose))
         _fill_normals(own[0], own[1], some, room)
         _orthonormalise(some)
-        theta[start : start + some.shape[0]] = some
+        for row in range(some.shape[0]):
+            for k in range(some.shape[1]):
+                theta[start + row, k] = some[row, k]
 
 
 def draw_rows(
@@ -209,7 +213,8 @@ def _draw_factors(
             row = factors[block, turn]
             if paired:
                 _turn(lengths, angles, out)
-                row[:] = out
+                for k in range(2 * count):
+                    row[k] = out[k]
             else:
                 for k in range(count):
                     row[k] = -1.0 if radii[k] & np.uint32(1) else 1.0

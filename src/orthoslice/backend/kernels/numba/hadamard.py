@@ -98,8 +98,11 @@ def _first_stage(pairs: Floats) -> Floats:
     if dim == 1:
         return scale * pairs
     first = np.empty_like(pairs)
-    first[..., 0, :] = scale * (pairs[..., 0, :] + pairs[..., 1, :])
-    first[..., 1, :] = scale * (pairs[..., 0, :] - pairs[..., 1, :])
+    given, made = pairs.reshape(-1, 2, dim), first.reshape(-1, 2, dim)
+    for k in range(given.shape[0]):
+        for j in range(dim):
+            made[k, 0, j] = scale * (given[k, 0, j] + given[k, 1, j])
+            made[k, 1, j] = scale * (given[k, 0, j] - given[k, 1, j])
     return first
 
 

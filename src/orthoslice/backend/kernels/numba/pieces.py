@@ -20,7 +20,7 @@ import numpy as np
 from orthoslice.backend.array_types import Floats, Indices, Words
 from orthoslice.backend.kernels.numba._compile import compiled
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_ranks, line_cost
-from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode
+from orthoslice.backend.kernels.numba.sorting import WIDE_BITS, add_up, as_key, counters, decode, put_row
 from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
 from orthoslice.backend.kernels.rough_order import ROUGH_BITS, RowInPieces, leading_bits, rough_bounds
 
@@ -48,7 +48,7 @@ def _order_roughly(bits: Words, ordered: Words, starts: Words, shift: np.unsigne
         digit = as_key(bits[k], top) >> shift
         ordered[starts[0, digit]] = bits[k]
         starts[0, digit] += 1
-    bits[:] = ordered
+    put_row(ordered, bits)
 
 
 @compiled
@@ -93,7 +93,7 @@ def _sort_part(bits: Words, keys: Words, spare: Words, bounds: Indices | None) -
         _sort_near(keys, spare, np.empty((2, 1 << width), dtype=np.uint32), low, width)
         decode(keys)
     else:
-        keys[:] = sort_row(bits, keys, spare, counters(bits.reshape(1, -1)), bounds)
+        put_row(sort_row(bits, keys, spare, counters(bits.reshape(1, -1)), bounds), keys)
 
 
 @compiled

@@ -15,7 +15,7 @@ from orthoslice.backend.kernels import LONGEST_SIMD
 from orthoslice.backend.kernels.numba._compile import compiled, summing
 from orthoslice.backend.kernels.numba.labels import space_cost
 from orthoslice.backend.kernels.numba.sliced import as_bits, cost_row
-from orthoslice.backend.kernels.numba.sorting import counters
+from orthoslice.backend.kernels.numba.sorting import counters, put_row
 from orthoslice.backend.kernels.numba.splitting import piece_bounds, sort_row
 
 
@@ -25,7 +25,7 @@ def _sort_rows(rows: Floats, bits: Words, bounds: Indices | None) -> None:
     starts = counters(bits)
     keys, spare = np.empty(bits.shape[1], dtype=bits.dtype), np.empty(bits.shape[1], dtype=bits.dtype)
     for s in range(rows.shape[0]):
-        rows[s, :] = sort_row(bits[s], keys, spare, starts, bounds).view(rows.dtype)
+        put_row(sort_row(bits[s], keys, spare, starts, bounds).view(rows.dtype), rows[s])
 
 
 @compiled
@@ -57,7 +57,7 @@ def _add_space_costs(points: Floats, order: Indices, starts: Indices, p: float, 
     ranks = np.arange(points.shape[0])
     for s in range(order.shape[0]):
         for k in range(order.shape[1]):
-            ordered[k, :] = points[order[s, k], :]
+            put_row(points[order[s, k]], ordered[k])
         pair = 0
         for i in range(clouds):
             n = starts[i + 1] - starts[i]

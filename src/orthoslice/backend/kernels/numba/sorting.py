@@ -32,6 +32,13 @@ _halve_2, _halve_4, _halve_8, _halve_16 = (exchanger(halving(count)) for count i
 
 
 @compiled
+def put_row(row: Floats | Words, out: Floats | Words) -> None:
+    """`out[:] = row`, which would take seconds to compile: it could say that lengths differ."""
+    for k in range(row.size):
+        out[k] = row[k]
+
+
+@compiled
 def column_rows(n: int) -> int:
     """How many rows a buffer for columns of n numbers has: a power of two."""
     rows = _SHORT

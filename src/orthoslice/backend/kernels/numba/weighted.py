@@ -29,6 +29,14 @@ def _add_up(mass: Indices, order: Indices, ends: Indices) -> None:
 
 
 @compiled
+def _turn_round(takes: Flags, first: int, stop: int) -> None:
+    """Turn a part of a row round."""
+    for k in range((stop - first) // 2):
+        low, high = first + k, stop - 1 - k
+        takes[low], takes[high] = takes[high], takes[low]
+
+
+@compiled
 def _walk(ends_a: Indices, ends_b: Indices, slack: int, takes_a: Flags, ends: Indices) -> None:
     """Which cloud's point is used up at every step, and the mass moved by then; no slack is -1."""
     n, m = ends_a.size, ends_b.size
@@ -37,7 +45,7 @@ def _walk(ends_a: Indices, ends_b: Indices, slack: int, takes_a: Flags, ends: In
         takes = i < n and (j == m or ends_a[i] <= ends_b[j])
         end = ends_a[i] if takes else ends_b[j]
         if slack >= 0 and end - last > slack:
-            takes_a[first:k] = takes_a[first:k][::-1].copy()
+            _turn_round(takes_a, first, k)
             first = k
         takes_a[k] = takes
         ends[k] = end
@@ -45,7 +53,7 @@ def _walk(ends_a: Indices, ends_b: Indices, slack: int, takes_a: Flags, ends: In
         i += np.int64(takes)
         j += np.int64(not takes)
     if slack >= 0:
-        takes_a[first:] = takes_a[first:][::-1].copy()
+        _turn_round(takes_a, first, n + m)
 
 
 @compiled
