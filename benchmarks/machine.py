@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def numpy_features() -> dict[str, bool]:
     except ImportError:
         return {}
     return dict(features)
+
+
+def wait_for_compilers() -> None:
+    """Return when no thread of ours compiles GPU kernels that other sizes will need.
+
+    They take the processor from whatever is timed meanwhile, ours and others'.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "orthoslice-compiler":
+            thread.join()
 
 
 def numpy_sort_path() -> str:

@@ -7,6 +7,8 @@ import json
 import math
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from benchmarks.gpu import page as gpu_page
 from benchmarks.gpu import problems as gpu_problems
 from benchmarks.gpu import targets as gpu_targets
 from benchmarks.gpu.page import GPU
+from benchmarks.machine import wait_for_compilers
 from benchmarks.problems import CONTROL, NUMPY, OTT, OURS, POT, TORCH, Contender, Problem
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -422,6 +425,20 @@ def test_a_gradient_on_drawn_directions_is_not_compared() -> None:
     assert not agreement.judge({"value": 1.0, "vector": other}, expected, TORCH).agrees
     del expected["stderr"]
     assert not agreement.judge({"value": 1.0, "vector": other}, expected, drawn).agrees
+
+
+def test_nothing_is_timed_while_kernels_are_compiled() -> None:
+    """Threads that compile are waited for; others, which may never end, are not."""
+    done, may_end = [], threading.Event()
+    other = threading.Thread(target=may_end.wait, name="another")
+    ours = threading.Thread(target=lambda: done.append(time.sleep(0.05)), name="orthoslice-compiler")
+    for thread in (other, ours):
+        thread.start()
+    wait_for_compilers()
+    assert len(done) == 1
+    assert other.is_alive()
+    may_end.set()
+    other.join()
 
 
 def test_kinds_with_weights() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.libraries import Job, NotOffered, Solver
+from benchmarks.machine import wait_for_compilers
 from benchmarks.problems import Contender
 from benchmarks.problems import Path as SortPath
 from benchmarks.processes import Pool, Refusal, Worker, pot_backends, reason
@@ -50,6 +51,7 @@ class DeviceSession(Session):
         return {}
 
     def batch(self, seconds: float, calls: int) -> dict[str, Any]:
+        wait_for_compilers()
         reply = super().batch(seconds, calls)
         if self.device.type == "cuda" and reply["seconds"][0] < _QUEUED_S and not self.device_is_known:
             reply["device_seconds"] = [device_seconds(self.solver, reply["seconds"][0])]
