@@ -99,6 +99,20 @@ def test_torch_tells_of_tangents(torch: Any) -> None:
     assert (outside, inside) == (False, True), advice("torch.autograd.forward_ad._current_level", TORCH, lost)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_torch_tells_of_exports(torch: Any, strict: bool) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, a: Any) -> Any:
+            return a + 1 if torch_internals.is_exporting() else a
+
+    zeros = torch.zeros(2)
+    exported = torch.export.export(Model(), (zeros,), strict=strict).module()
+    compiled_model = torch.compile(Model(), backend="eager")
+    told = [compiled_model(zeros).tolist(), exported(zeros).tolist()]
+    lost = "`torch.export` takes losses, or refuses them in words of its own"
+    assert told == [[0.0, 0.0], [1.0, 1.0]], advice("torch.compiler._is_exporting_flag", TORCH, lost)
+
+
 def test_torch_counts_writes(torch: Any) -> None:
     tensor = torch.zeros(2)
     before, again = (torch_internals.write_count(tensor) for _ in "ab")
@@ -177,6 +191,7 @@ def test_without_the_private_names_of_torch(
     request.getfixturevalue("bare_torch")
     assert not torch_internals.are_transforms_active()
     assert torch_internals.is_forward_mode()
+    assert not torch_internals.is_exporting()
     assert torch_internals.write_count(clouds[0]) != torch_internals.write_count(clouds[0])
     for found, exact in zip(answers(torch, *clouds), expected, strict=True):
         np.testing.assert_array_equal(found, exact)

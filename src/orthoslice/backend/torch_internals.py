@@ -74,6 +74,17 @@ def is_forward_mode() -> bool:
         return True
 
 
+def is_exporting() -> bool:
+    """Whether `torch.export` records a graph; False if torch does not tell, and export freezes or refuses more.
+
+    To `torch.compile` of torch 2.7 to 2.11 or so, the public function of this name is always true.
+    """
+    try:
+        return bool(sys.modules["torch"].compiler._is_exporting_flag)
+    except AttributeError:
+        return False
+
+
 def write_count(tensor: Any) -> Any:
     """How often a tensor was written to; without torch's count a new object, which equals no other.
 

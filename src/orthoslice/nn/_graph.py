@@ -13,6 +13,7 @@ import torch
 
 from orthoslice.backend.torch_internals import (
     are_transforms_active,
+    is_exporting,
     is_forward_mode,
     outside_transforms,
     recording_gradients,
@@ -33,8 +34,7 @@ def recorded_step(
     loss: Loss, x: torch.Tensor, y: torch.Tensor, weights: Weights | None, rng: int | None
 ) -> torch.Tensor:
     """The value of a loss, by an operator that compilers and transforms of torch take as it is."""
-    is_exporting = getattr(torch.compiler, "is_exporting", None)
-    if torch.jit.is_tracing() or (is_exporting is not None and is_exporting()):
+    if torch.jit.is_tracing() or is_exporting():
         refuse_graph()
     clouds, is_transformed = (x, y, *(weights or (None, None))), are_transforms_active()
     if is_transformed:
