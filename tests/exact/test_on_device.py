@@ -250,3 +250,55 @@ def test_potentials_on_a_device_are_those_of_the_host(rng, p, cuda_device):
     exact = verification.least_slack(given.x, given.y, p, -price)
     assert (least <= exact).all()
     np.testing.assert_allclose(least, exact, rtol=0, atol=1e-14)
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize(("dim", "p"), [(1, 2.0), (2, 2.0), (3, 1.0), (2, 3.0)])
+@pytest.mark.parametrize("kind", ["even", "normal", "heavy tails"])
+@pytest.mark.thin
+def test_tiles_that_are_left_out_do_not_matter(rng, kind, dim, p, cuda_device, monkeypatch):
+    """Minima, soft minima and lists with far tiles left out, against plain code that looks at all pairs."""
+    monkeypatch.setattr(on_device, "_FEW_TILES", 2)
+    monkeypatch.setattr(on_device, "_PIECE", 20)
+    given = clouds(rng, kind, 2500, dim) if kind != "even" else rng.random((2, 2500, dim))
+    x, y = (torch.tensor(c / 50, device=cuda_device) for c in given)
+    x, y = (c[on_device.by_neighbours(c)].cpu().numpy() for c in (x, y[:2400]))
+    middle = np.zeros(dim)
+    x, y = (on_device._points(c, middle, cuda_device) for c in (x, y))
+    # Prices near those that prove the distance, in units of the spacing.
+    price = 0.002**p * torch.rand(2400, dtype=torch.float64, device=cuda_device)
+    for count, slack, is_wide in ((1, 0.0, True), (2, 0.0, False), (1, 25 * 0.0005**p, False)):
+        near = on_device.nearby(x, y, price, p, count=count, slack=slack, is_wide=is_wide)
+        if kind == "even" and dim < 3:
+            assert near is not None
+            assert 0 < len(near.tiles) < 0.5 * 20 * 19
+            assert near.starts[-1] == len(near.tiles)
+    eps = 0.0005**p
+    for kernel, plain_code, more in (
+        (on_device._least_totals_cuda, on_device._least_totals, ()),
+        (on_device._soft_totals_cuda, on_device._soft_totals, (eps,)),
+    ):
+        found, true = kernel(x, y, price, p, *more), plain_code(x, y, price, p, *more)
+        off = 1e-6 * float(true.abs().max()) + 1e-4 * eps if more else 1e-14
+        torch.testing.assert_close(found, true, rtol=0, atol=off)
+    made = []
+    for make in (on_device._nearest_cuda, on_device._nearest):
+        lists = on_device.Lists(
+            torch.zeros((2500, 2), dtype=torch.int32, device=cuda_device),
+            torch.zeros((2500, 2), dtype=torch.float64, device=cuda_device),
+            torch.zeros(2500, dtype=torch.float64, device=cuda_device),
+        )
+        make(x, y, price, p, torch.arange(2500, device=cuda_device), lists, 1 << 24)
+        made.append((lists.near + price[lists.columns.long()]).sort(dim=1).values)
+        torch.testing.assert_close(lists.bound, made[-1][:, -1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(made[0], made[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(1, 2), (128, 1), (129, 2), (5000, 3)])
+def test_points_of_a_tile_are_near_each_other(rng, n, dim):
+    points = torch.tensor(rng.normal(size=(n, dim)))
+    order = on_device.by_neighbours(points)
+    assert sorted(order.tolist()) == list(range(n))
+    if n > 1000:
+        low, high = on_device._points(points[order].numpy(), np.zeros(dim), "cpu").box
+        assert float((high - low).prod(dim=0).median()) < 0.05 * float((high.amax(1) - low.amin(1)).prod())

@@ -22,7 +22,7 @@ import numpy as np
 from orthoslice.backend.array_types import FloatArray, IntArray, Tensor
 from orthoslice.backend.arrays import Operation
 from orthoslice.backend.kernels.cuda import cuda_refusal, free_bytes, sweep
-from orthoslice.backend.kernels.cuda.sweep import FEW_BIDDERS, PADDING, TILE, Hall, Lists, new_hall
+from orthoslice.backend.kernels.cuda.sweep import FEW_BIDDERS, PADDING, TILE, Hall, Lists, Tiles, new_hall
 from orthoslice.clouds.lengths import pair_lengths
 from orthoslice.exact.certificate import Problem, dual_value
 from orthoslice.exact.simplex import Limits
@@ -52,6 +52,11 @@ _ROUNDS, _LAST_ROUNDS, _LONGEST_PLAY = 8, 512, 4096
 _TURN, _PATIENCE = 10, 300
 # Rows that are left over are matched with the columns left over by SciPy, up to this many.
 _MOST_LEFT = 1024
+# Up to _FEW_DIMS dimensions points of a tile are near each other, and what is far is left out, for clouds of
+# more tiles than _FEW_TILES. Soft minima reach that many temperatures up: exp(-25) of 10^6 points is 10^-5.
+_FEW_DIMS, _FEW_TILES, _HEAT_REACH = 6, 64, 25.0
+# The share by which costs in float32 may be off.
+_BOX_ROUNDING = 1e-5
 # Without `memory`, minima take this part of what is free on the device.
 _FREE_SHARE = 4
 # Pairs at a time in plain code.
@@ -69,9 +74,15 @@ class Points(NamedTuple):
     def n(self) -> int:
         return int(self.rows.shape[0])
 
+    @property
+    def box(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest coordinates in every tile, `(dim, tiles)`."""
+        tiles = self.wide.reshape(len(self.wide), -1, TILE)
+        return tiles.amin(dim=2), tiles.amax(dim=2)
+
     def chosen(self, at: Tensor) -> Points:
-        """Some of the points, in whole tiles: the first one fills the last."""
-        whole = at.new_zeros(_whole(len(at)))
+        """Some of the points, in whole tiles: the last one fills the last."""
+        whole = at[-1].repeat(_whole(len(at)))
         whole[: len(at)] = at
         return Points(self.rows[at], self.wide[:, whole], self.narrow[:, whole])
 
@@ -94,7 +105,7 @@ def _both(problem: Problem, place: Any) -> tuple[Points, Points]:
 def _points(points: FloatArray, middle: FloatArray, place: Any) -> Points:
     torch = sys.modules["torch"]
     rows = torch.as_tensor(np.ascontiguousarray(points), device=place)
-    wide = rows.new_zeros((rows.shape[1], _whole(len(rows))))
+    wide = rows[-1:].T.repeat(1, _whole(len(rows)))
     wide[:, : len(rows)] = rows.T
     narrow = (wide - torch.as_tensor(middle, device=place)[:, None]).float()
     return Points(rows, wide, narrow)
@@ -109,6 +120,61 @@ def _padded(price: Tensor, like: Tensor) -> Tensor:
 
 def _refusal(x: Points, *_: object) -> str | None:
     return cuda_refusal(x.rows, dtype="float64")
+
+
+def by_neighbours(rows: Tensor) -> Tensor:
+    """An order of points in which those of a tile are near each other: halves of halves along coordinates."""
+    torch = sys.modules["torch"]
+    n, dim = rows.shape
+    order, place, size = torch.arange(n, device=rows.device), torch.arange(n, device=rows.device), TILE
+    while size < n:
+        size *= 2
+    widest = (rows.amax(dim=0) - rows.amin(dim=0)).argsort(descending=True).tolist()
+    for turn in range((size // TILE).bit_length() - 1):
+        by_value = rows[order, widest[turn % dim]].argsort(stable=True)
+        order = order[by_value[(place // size)[by_value].argsort(stable=True)]]
+        size //= 2
+    return order
+
+
+def nearby(
+    x: Points, y: Points, price: Tensor, p: float, *, count: int = 1, slack: float = 0.0, is_wide: bool = False
+) -> Tiles | None:
+    """The tiles of y that the tiles of x need to be held against, or None if those are most of them.
+
+    In a tile that is left out every |x - y|^p + price is above what the point of x finds in other tiles, in
+    each of `count` of them, by more than `slack`.
+    """
+    torch, dim = sys.modules["torch"], len(x.wide)
+    n_tiles, m_tiles = x.wide.shape[1] // TILE, y.wide.shape[1] // TILE
+    if dim > _FEW_DIMS or min(n_tiles, m_tiles) < _FEW_TILES:
+        return None
+    prices = _padded(price, y.wide)
+    least = prices.reshape(-1, TILE).amin(dim=1)
+    (low_x, high_x), (low_y, high_y) = x.box, y.box
+    # Tiles whose middles are nearest show how little the points of x have to pay.
+    steps = torch.arange(n_tiles, device=least.device).split(max(1, _PIECE // m_tiles))
+    guesses = []
+    for at in steps:
+        gaps = ((low_x + high_x)[:, at, None] - (low_y + high_y)[:, None]) / 2
+        guesses.append((gaps.square().sum(dim=0) ** (p / 2) + least).topk(count, dim=1, largest=False).indices)
+    starts = torch.arange(n_tiles + 1, device=least.device) * count
+    guess = Tiles(torch.cat(guesses).int().reshape(-1), starts)
+    points = (x.wide, y.wide, prices) if is_wide else (x.narrow, y.narrow, prices.float())
+    reach = sweep.minima_of(*points, p, guess, count).amax(dim=1).reshape(n_tiles, TILE).amax(dim=1) + slack
+    found, counts = [], []
+    for at in steps:
+        gaps = torch.maximum(low_x[:, at, None] - high_y[:, None], low_y[:, None] - high_x[:, at, None])
+        # No point of one box is nearer to one of the other, to all that is rounded.
+        cost = gaps.clamp_(min=0).square().sum(dim=0) ** (p / 2) * (1 - _BOX_ROUNDING)
+        is_near = cost + least <= reach[at, None]
+        found.append(is_near.nonzero()[:, 1].int())
+        counts.append(is_near.sum(dim=1))
+    tiles, total = torch.cat(found), torch.cat(counts).cumsum(dim=0)
+    if 2 * len(tiles) > n_tiles * m_tiles:
+        return None
+    starts[1:] = total
+    return Tiles(tiles, starts)
 
 
 least_totals: Operation[Tensor] = Operation("least_totals")
@@ -126,12 +192,14 @@ play: Operation[None] = Operation("play")
 
 @least_totals.implementation("cuda", _refusal)
 def _least_totals_cuda(x: Points, y: Points, price: Tensor, p: float) -> Tensor:
-    return sweep.least_totals(x.wide, y.wide, _padded(price, y.wide), p)[: x.n]
+    near = nearby(x, y, price, p, is_wide=True)
+    return sweep.least_totals(x.wide, y.wide, _padded(price, y.wide), p, near)[: x.n]
 
 
 @soft_totals.implementation("cuda", _refusal)
 def _soft_totals_cuda(x: Points, y: Points, price: Tensor, p: float, eps: float) -> Tensor:
-    soft = sweep.soft_totals(x.narrow, y.narrow, _padded(price, y.narrow), p, eps)[: x.n]
+    near = nearby(x, y, price, p, slack=_HEAT_REACH * eps)
+    soft = sweep.soft_totals(x.narrow, y.narrow, _padded(price, y.narrow), p, eps, near)[: x.n]
     return eps * (soft.double() + math.log(y.n))
 
 
@@ -142,9 +210,12 @@ def _nearest_cuda(
     columns = x.narrow, y.narrow, _padded(price, y.narrow)
     # Minima, and the same again while the least ones are looked for.
     step = max(1, memory // (12 * columns[1].shape[1])) * TILE
+    size = lists.columns.shape[1]
     for part in rows.split(step):
-        minima = sweep.tile_minima(x.chosen(part).narrow, *columns[1:], p)[: len(part)]
-        limit, groups = minima.topk(lists.columns.shape[1], dim=1, largest=False, sorted=False)
+        chosen = x.chosen(part)
+        near = nearby(chosen, y, price, p, count=size)
+        minima = sweep.tile_minima(chosen.narrow, *columns[1:], p, near)[: len(part)]
+        limit, groups = minima.topk(size, dim=1, largest=False, sorted=False)
         sweep.make_lists(columns, (x.rows, y.rows), part, groups, limit.amax(dim=1), p, lists)
 
 
@@ -247,6 +318,12 @@ class Auction:
 
     def __init__(self, problem: Problem, memory: int | None, place: Any) -> None:
         torch = sys.modules["torch"]
+        n, dim = problem.x.shape
+        self.orders = np.arange(n), np.arange(n)
+        if dim <= _FEW_DIMS:
+            rows = (torch.as_tensor(np.ascontiguousarray(c), device=place) for c in problem[:2])
+            self.orders = tuple(by_neighbours(c).cpu().numpy() for c in rows)
+            problem = problem._replace(x=problem.x[self.orders[0]], y=problem.y[self.orders[1]])
         self.problem = problem
         self.clouds = _both(problem, place)
         rows, n = self.clouds[0].rows, self.clouds[0].n
@@ -467,4 +544,6 @@ def solve(
         auction.anneal(limits, advance)
         auction.raise_lower()
         is_done = auction.run(limits, advance)
-    return Bracket(auction.partner, auction.g, auction.lower, auction.cost, is_done)
+    (at_x, at_y), partner, g = auction.orders, np.empty_like(auction.partner), np.empty_like(auction.g)
+    partner[at_x], g[at_y] = at_y[auction.partner], auction.g
+    return Bracket(partner, g, auction.lower, auction.cost, is_done)

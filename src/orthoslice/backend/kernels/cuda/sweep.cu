@@ -70,29 +70,41 @@ __device__ __forceinline__ void add_squares(real (&sums)[ROWS][COLUMNS], const r
     }
 }
 
-// Over the columns of every group of tiles, for points x `(dim, n)` and y `(dim, m)` in whole tiles:
-// the least of |x - y|^p + price, to `least (n, groups)`; or if SOFT, s being the largest of its negative over
-// `eps`, s to `least` and the sum of exp(its negative over `eps` - s) to `sums`. A block has `each` tiles, which
-// are `each / group` groups, and there are `parts` blocks to a tile of rows.
+// What the results of a row are of: all tiles that a block has, every tile, or every one of the list of tiles.
+enum { BY_PART, BY_TILE, BY_PLACE };
+
+// Over some columns, for points x `(dim, n)` and y `(dim, m)` in whole tiles: the least of |x - y|^p + price, to
+// `least (n, groups)`; or if SOFT, s being the largest of its negative over `eps`, s to `least` and the sum of
+// exp(its negative over `eps` - s) to `sums`. `parts` blocks share the tiles of y for a tile of x; TILE points of x
+// have those of `tiles` from the place in `starts` on, where they are given, and else all.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) sweep(
-    const real* x, const real* y, const real* price, real* least, real* sums, int n, int m, int dim, int parts,
-    int each, int group, int groups, real p, real sharpness) {
+    const real* x, const real* y, const real* price, real* least, real* sums, const int* tiles, const long long* starts,
+    int n, int m, int dim, int parts, int groups, int kind, real p, real sharpness) {
     SHARED(real, stages);
     const long long row = (long long)(blockIdx.x / parts) * TALL_TILE;
-    const int first = blockIdx.x % parts * each, stop = min(first + each, m / WIDE_TILE);
+    const int part = blockIdx.x % parts;
+    const int* mine = tiles ? tiles + starts[row / WIDE_TILE] : tiles;
+    const long long count = tiles ? starts[row / WIDE_TILE + 1] - starts[row / WIDE_TILE] : m / WIDE_TILE;
+    const int first = (int)(count * part / parts), stop = (int)(count * (part + 1) / parts);
     const int chunks = (dim + DEPTH - 1) / DEPTH, steps = (stop - first) * chunks;
     const int tx = threadIdx.x % SIDE, ty = threadIdx.x / SIDE;
     real total[ROWS][COLUMNS], best[ROWS];
 #if SOFT
     real mass[ROWS];
 #endif
-    if (steps > 0) start_stage(stages, x, y, n, m, row, (long long)first * WIDE_TILE, min(DEPTH, dim));
+    // Tiles are looked up one before they are needed.
+    int tile = 0, upcoming = steps > 0 ? (tiles ? mine[first] : first) : 0;
+    if (steps > 0) start_stage(stages, x, y, n, m, row, (long long)upcoming * WIDE_TILE, min(DEPTH, dim));
     for (int step = 0; step < steps; step++) {
-        int tile = first + step / chunks, chunk = step % chunks;
+        int place_of = first + step / chunks, chunk = step % chunks;
+        if (chunk == 0) {
+            tile = upcoming;
+            if (place_of + 1 < stop) upcoming = tiles ? mine[place_of + 1] : place_of + 1;
+        }
         wait_for_copies();
         __syncthreads();
         if (step + 1 < steps) {
-            int next = first + (step + 1) / chunks, from = (step + 1) % chunks * DEPTH;
+            int next = chunk + 1 < chunks ? tile : upcoming, from = (step + 1) % chunks * DEPTH;
             start_stage(
                 stages + (step + 1) % 2 * STAGE, x + (long long)from * n, y + (long long)from * m, n, m, row,
                 (long long)next * WIDE_TILE, min(DEPTH, dim - from));
@@ -111,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) sweep(
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) total[r][c] = power(total[r][c], p);
 #endif
-        if ((tile - first) % group == 0) {
+        if (kind != BY_PART || place_of == first) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
 #if SOFT
@@ -144,11 +156,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) sweep(
             for (int c = 0; c < COLUMNS; c++) best[r] = min(best[r], total[r][c] + dear[c]);
 #endif
         }
-        if ((tile - first + 1) % group != 0 && tile + 1 < stop) continue;
+        if (kind == BY_PART && place_of + 1 < stop) continue;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             real top = best[r];
-            long long at = (row + place(ty, r)) * groups + tile / group;
+            long long at = (row + place(ty, r)) * groups + (kind == BY_PART ? part : kind == BY_TILE ? tile : place_of);
 #if SOFT
             for (int k = SIDE / 2; k > 0; k /= 2) top = max(top, __shfl_xor_sync(EVERYONE, top, k));
             real sum = mass[r] * __expf(best[r] - top);
@@ -158,6 +170,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) sweep(
             for (int k = SIDE / 2; k > 0; k /= 2) top = min(top, __shfl_xor_sync(EVERYONE, top, k));
 #endif
             if (tx == 0) least[at] = top;
+        }
+    }
+    if (steps == 0 && kind == BY_PART && tx == 0) {
+        for (int r = 0; r < ROWS; r++) {
+            long long at = (row + place(ty, r)) * groups + part;
+#if SOFT
+            least[at] = -FARTHEST;
+            sums[at] = 0;
+#else
+            least[at] = FARTHEST;
+#endif
         }
     }
 }

@@ -31,8 +31,9 @@ _SWEEPS = {
     for (size, is_soft), rows in _KINDS.items()
     for is_squared in (False, True)
 }
-_SWEEP = {size: Kernel("sweep", 5, "iiiiiii" + 2 * letter) for size, letter in ((4, "f"), (8, "d"))}
+_SWEEP = {size: Kernel("sweep", 7, "iiiiii" + 2 * letter) for size, letter in ((4, "f"), (8, "d"))}
 _DEPTH = 16
+_BY_PART, _BY_TILE, _BY_PLACE = range(3)
 # Blocks that keep a large GPU busy.
 _BLOCKS = 1056
 
@@ -50,39 +51,60 @@ FEW_BIDDERS = 4096
 """Up to this many rows a single block plays the rounds."""
 
 
+class Tiles(NamedTuple):
+    """Which `tiles` of y every tile of x is held against: those from one of the places `starts` to the next.
+
+    int32 and int64. Rows of x that lie in no tile of their own are in the last one.
+    """
+
+    tiles: Tensor
+    starts: Tensor
+
+
 def _swept(
-    x: Tensor, y: Tensor, price: Tensor, p: float, *, by_tile: bool, sharpness: float = 0.0
+    x: Tensor,
+    y: Tensor,
+    price: Tensor,
+    p: float,
+    kind: int,
+    near: Tiles | None,
+    groups: int = 0,
+    sharpness: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     is_soft, size = sharpness > 0, x.element_size()
     (dim, n), m = x.shape, y.shape[1]
-    tall, n_tiles = 16 * _KINDS[size, is_soft], m // TILE
-    parts = min(max(1, _BLOCKS // (n // tall)), n_tiles)
-    each = -(-n_tiles // parts)
-    parts = -(-n_tiles // each)
-    group, groups = (1, n_tiles) if by_tile else (each, parts)
-    least = x.new_empty((n, groups))
+    tall = 16 * _KINDS[size, is_soft]
+    parts = min(max(1, _BLOCKS // (n // tall)), m // TILE)
+    groups = groups or parts
+    # Tiles that are left out have nothing.
+    least = x.new_full((n, groups), PADDING) if kind == _BY_TILE and near else x.new_empty((n, groups))
     sums = x.new_empty((n, groups)) if is_soft else None
     shared = 2 * _DEPTH * (tall + TILE) * size
-    numbers = n, m, dim, parts, each, group, groups, float(p), sharpness
+    numbers = n, m, dim, parts, groups, kind, float(p), sharpness
     program, grid = _SWEEPS[size, is_soft, p == 2], n // tall * parts
     launch = bind(_SWEEP[size], program, x.get_device(), grid, _THREADS, shared, *numbers)
-    launch(x, y, price, least, sums)
+    launch(x, y, price, least, sums, *(near or (None, None)))
     return least, least if sums is None else sums
 
 
-def tile_minima(x: Tensor, y: Tensor, price: Tensor, p: float) -> Tensor:
+def tile_minima(x: Tensor, y: Tensor, price: Tensor, p: float, near: Tiles | None = None) -> Tensor:
     """The least |x - y|^p + price of every point of x in every tile of y, `(n, tiles)`."""
-    return _swept(x, y, price, p, by_tile=True)[0]
+    return _swept(x, y, price, p, _BY_TILE, near, y.shape[1] // TILE)[0]
 
 
-def least_totals(x: Tensor, y: Tensor, price: Tensor, p: float) -> Tensor:
+def minima_of(x: Tensor, y: Tensor, price: Tensor, p: float, near: Tiles, count: int) -> Tensor:
+    """The least |x - y|^p + price of every point of x in each of `count` tiles that it has, `(n, count)`."""
+    return _swept(x, y, price, p, _BY_PLACE, near, count)[0]
+
+
+def least_totals(x: Tensor, y: Tensor, price: Tensor, p: float, near: Tiles | None = None) -> Tensor:
     """The least |x - y|^p + price of every point of x, `(n,)`, in the type of the points."""
-    return _swept(x, y, price, p, by_tile=False)[0].amin(dim=1)
+    return _swept(x, y, price, p, _BY_PART, near)[0].amin(dim=1)
 
 
-def soft_totals(x: Tensor, y: Tensor, price: Tensor, p: float, eps: float) -> Tensor:
+def soft_totals(x: Tensor, y: Tensor, price: Tensor, p: float, eps: float, near: Tiles | None = None) -> Tensor:
     """``-log(sum(exp(-(|x - y|^p + price) / eps)))`` of every point of x, `(n,)`."""
-    largest, sums = _swept(x, y, price, p, by_tile=False, sharpness=1 / eps)
+    largest, sums = _swept(x, y, price, p, _BY_PART, near, sharpness=1 / eps)
     top = largest.amax(dim=1, keepdim=True)
     total = (sums * (largest - top).exp()).sum(dim=1).log()
     return -(total + top[:, 0])
