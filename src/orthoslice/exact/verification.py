@@ -23,8 +23,8 @@ _EPS = float(np.finfo(np.float64).eps)
 _SPLITTER = 2.0**27 + 1
 # Costs that are looked at in a piece.
 _TILE_ITEMS = 1 << 16
-# Costs that a device looks at at once: rows, and columns.
-_DEVICE_TILE = 1 << 9, 1 << 14
+# Costs that a device looks at at once.
+_DEVICE_ITEMS = 1 << 27
 # Whole numbers up to this one are floats.
 _LARGEST_WHOLE = 1 << 53
 
@@ -86,21 +86,39 @@ def least_slack(x: FloatArray, y: FloatArray, p: float, g: FloatArray) -> FloatA
 
 
 def least_slack_on(place: Any, x: FloatArray, y: FloatArray, p: float, g: FloatArray) -> FloatArray:
-    """As :func:`least_slack`, by a device of torch: every cost is rounded down by all that it can be off."""
-    torch = sys.modules["torch"]
-    off = ((x.shape[1] + 8) * max(p / 2, 1.0) + 8) * _EPS
-    a, b, h = (torch.as_tensor(np.ascontiguousarray(part), device=place) for part in (x.T, y.T, g))
-    least = a.new_full((len(x),), math.inf)
-    height, width = _DEVICE_TILE
-    for i in range(0, len(x), height):
-        rows = slice(i, i + height)
-        for j in range(0, len(y), width):
-            columns = slice(j, j + width)
-            cost = (a[0, rows, None] - b[0, columns]).square_()
-            for k in range(1, len(a)):
-                cost += (a[k, rows, None] - b[k, columns]).square_()
-            value = (cost.pow_(p / 2).mul_(1 - off) - h[columns]).amin(dim=1)
-            least[rows] = least[rows].minimum(value - 2 * _EPS * value.abs())
+    """As :func:`least_slack`, by a device of torch.
+
+    All squares come from products, less all that those can be off. The pair that seems to decide is worked out
+    from its difference, and counts, unless another one may be below it.
+    """
+    torch, dim = sys.modules["torch"], x.shape[1]
+    points = [torch.as_tensor(np.ascontiguousarray(c), device=place) for c in (x, y)]
+    price = -torch.as_tensor(g, device=place)
+    middle = points[1].mean(dim=0)
+    a, b = (c - middle for c in points)
+    square_a, square_b = (c.square().sum(dim=1) for c in (a, b))
+    # Differences from the middle are rounded by their own size, and so are sums and products of them.
+    size = square_a + square_b.max() + price.abs().max()
+    room = 4 * (dim + 16) * _EPS * size
+    off = (dim + 8) * max(p / 2, 1.0) + 8
+    least = torch.empty_like(square_a)
+    step = max(1, _DEVICE_ITEMS // len(y))
+    for first in range(0, len(x), step):
+        rows = slice(first, first + step)
+        if p == 2:
+            values = torch.addmm(square_b + price, a[rows], b.T, alpha=-2.0)
+            below = square_a[rows] - room[rows]
+        else:
+            squares = torch.addmm(square_b, a[rows], b.T, alpha=-2.0)
+            squares += (square_a[rows] - room[rows])[:, None]
+            values = squares.clamp_(min=0).pow_(p / 2).mul_(1 - 32 * p * _EPS).add_(price)
+            below = -room[rows]
+        at = values.argmin(dim=1)
+        values.scatter_(1, at[:, None], math.inf)
+        others = values.amin(dim=1) + below
+        cost = (points[0][rows] - points[1][at]).square().sum(dim=1) ** (p / 2) * (1 - off * _EPS)
+        value = cost + price[at]
+        least[rows] = torch.minimum(value - 2 * _EPS * value.abs(), others)
     certain: FloatArray = least.cpu().numpy()
     return certain
 
