@@ -15,8 +15,8 @@ from orthoslice.backend.kernels.row_span import RowSpan, as_span
 LONGEST_TRANSFORM = 1 << 13
 """Columns of a point, at most: of more than these a chip would hold too few points at a time."""
 
-# A thread has 2^_BITS columns of a point, so that few numbers change hands; of _FEW_NUMBERS or less 2^_FEW_BITS,
-# since more threads are done sooner. At most 2^_MOST_LANES points, a warp, are beside each other.
+# A thread has 2^_BITS columns of a point, so that few numbers change hands. Of at most _FEW_NUMBERS it has
+# 2^_FEW_BITS, since more threads are done sooner. At most 2^_MOST_LANES points, a warp, are beside each other.
 _BITS, _FEW_BITS, _FEW_NUMBERS, _MOST_LANES = 6, 4, 1 << 21, 5
 
 # A tile of points takes at most this much shared memory, so that a multiprocessor has room for several.
