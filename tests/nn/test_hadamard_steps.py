@@ -56,14 +56,17 @@ def hadamard_step(whole_step, monkeypatch):
 
 
 @pytest.mark.usefixtures("empty_is_nan")
-@pytest.mark.parametrize("few", [1 << 60, 0])
+@pytest.mark.parametrize("drawers", [1 << 30, 0])
 @pytest.mark.parametrize(
     "sampler", [None, PAPER, HadamardRademacher(rounds=1), HadamardRademacher(block_size=3)]
 )
 @pytest.mark.parametrize(("dim", "count"), [(8, 8), (5, 12), (4, 13), (1, 3), (2, 1), (70, 20), (128, 300)])
-def test_whole_steps(rng, dim, count, sampler, few, hadamard_step, monkeypatch):
-    """Padded or not, less than a block, many blocks, and a last one that is not full; steps and a seed."""
-    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._FEW_NUMBERS", few)
+def test_whole_steps(rng, dim, count, sampler, drawers, hadamard_step, monkeypatch):
+    """Padded or not, less than a block, many blocks, and a last one that is not full; steps and a seed.
+
+    Factors are drawn where they are used, or before.
+    """
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._DRAWERS", drawers)
     loss = nn.SlicedWassersteinLoss(count, directions=sampler or "hadamard", seed=SEED).to(hadamard_step)
     for step in range(2):
         x, y = points(rng, hadamard_step, 40, dim), points(rng, hadamard_step, 40, dim) + 0.5
@@ -131,11 +134,14 @@ def test_a_target_and_the_distance(rng, m, hadamard_step):
 
 
 @pytest.mark.parametrize("m", [50, 30])
-def test_clouds_far_from_the_origin(rng, m, hadamard_step):
+@pytest.mark.parametrize("dim", [70, 300])
+@pytest.mark.parametrize("drawers", [1 << 30, 0])
+def test_clouds_far_from_the_origin(rng, dim, m, drawers, hadamard_step, monkeypatch):
     """In some coordinates only; float32 of their projections would have lost all but a few digits."""
-    far = torch.zeros(300, device=hadamard_step)
-    far[[0, 299]] = 1e5
-    x, y = points(rng, hadamard_step, 50, 300) + far, points(rng, hadamard_step, m, 300) + far
+    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._DRAWERS", drawers)
+    far = torch.zeros(dim, device=hadamard_step)
+    far[[0, dim - 1]] = 1e5
+    x, y = points(rng, hadamard_step, 50, dim) + far, points(rng, hadamard_step, m, dim) + far
     loss = nn.SlicedWassersteinLoss(20, directions="hadamard", seed=SEED).to(hadamard_step)
     assert_step(loss, x, y, 20, 0)
 
@@ -163,13 +169,14 @@ def test_evaluation_does_not_count(rng, hadamard_step):
     assert not torch.equal(loss(x, y), first)
 
 
-@pytest.mark.parametrize("few", [1 << 60, 0])
-def test_the_same_bits_every_time(rng, few, hadamard_step, monkeypatch):
-    """With few numbers a thread and with many."""
-    monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._FEW_NUMBERS", few)
+def test_the_same_bits_every_time(rng, hadamard_step, monkeypatch):
+    """Wherever factors are drawn."""
     x, y = points(rng, hadamard_step, 100, 60).requires_grad_(), points(rng, hadamard_step, 100, 60)
-    loss = nn.SlicedWassersteinLoss(200, directions="hadamard", seed=SEED).to(hadamard_step)
-    values = [loss(x, y, rng=1) for _ in range(3)]
+    values = []
+    for drawers in (1 << 30, 1 << 30, 0):
+        monkeypatch.setattr("orthoslice.backend.kernels.cuda.hadamard._DRAWERS", drawers)
+        loss = nn.SlicedWassersteinLoss(200, directions="hadamard", seed=SEED).to(hadamard_step)
+        values.append(loss(x, y, rng=1))
     gradients = [torch.autograd.grad(value, x)[0] for value in values]
     assert all(torch.equal(a, values[0]) for a in values)
     assert all(torch.equal(a, gradients[0]) for a in gradients)

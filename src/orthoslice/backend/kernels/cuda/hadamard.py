@@ -15,28 +15,38 @@ from orthoslice.backend.kernels.row_span import RowSpan, as_span
 LONGEST_TRANSFORM = 1 << 13
 """Columns of a point, at most: of more than these a chip would hold too few points at a time."""
 
-# A thread has 2^_BITS columns of a point, so that few numbers change hands. Of at most _FEW_NUMBERS it has
-# 2^_FEW_BITS, since more threads are done sooner. At most 2^_MOST_LANES points, a warp, are beside each other.
-_BITS, _FEW_BITS, _FEW_NUMBERS, _MOST_LANES = 6, 4, 1 << 21, 5
+# At most 2^_MOST_LANES points, a warp, are beside each other.
+_MOST_LANES = 5
+
+# A thread has 2^bits columns of a point, where there are up to so many: as few as need only two windows, so that
+# there are many threads, and numbers change hands once a round.
+_COLUMNS = {4: 1 << 7, 5: 1 << 9, 6: LONGEST_TRANSFORM}
 
 # A tile of points takes at most this much shared memory, so that a multiprocessor has room for several.
 _TILE_BYTES = 1 << 16
+
+# Up to this many thread blocks draw their own factors.
+_DRAWERS = 256
 
 # The sum over blocks of directions is cut until there are about this many thread blocks: they fill a large GPU.
 _ENOUGH_BLOCKS = 512
 
 FLAGGED = 256
-"""Coordinates that a flag stands for, of those that say where clouds are far from the origin."""
+"""Coordinates of a flag that says whether clouds are far from the origin there; as many threads look."""
 
 
-def _program(item_bytes: int, bits: int) -> Program:
-    """Of many columns a thread, two thread blocks fit on a multiprocessor: one works while the other waits."""
-    threads = _TILE_BYTES // item_bytes >> bits
-    shape = ("THREADS", threads), ("RESIDENT", 2 if bits == _BITS else 1), ("OWN_BITS", bits)
-    return Program("hadamard", (*shape, ("REAL_BYTES", item_bytes), ("FLAGGED", FLAGGED)))
+def _program(source: str, item_bytes: int, bits: int) -> Program:
+    threads = min(_TILE_BYTES // item_bytes, _COLUMNS[bits] << _MOST_LANES) >> bits
+    # One works while the others wait for memory.
+    shape = ("THREADS", threads), ("RESIDENT", {4: 3, 5: 1, 6: 2}[bits]), ("OWN_BITS", bits)
+    numbers = ("REAL_BYTES", item_bytes), ("FLAGGED", FLAGGED)
+    return Program(source, (*shape, *numbers))
 
 
-_PROGRAMS = {(size, bits): _program(size, bits) for size in (4, 8) for bits in (_BITS, _FEW_BITS)}
+_PROGRAMS = {(size, bits): _program("hadamard", size, bits) for size in (4, 8) for bits in _COLUMNS}
+_START_PROGRAM = _program("hadamard_start", 4, 4)
+_START = Kernel("start_on_blocks", 8, "iiiiiiiii")
+_PROJECT_DRAWN = Kernel("project_on_drawn_blocks", 11, "iiiiiiiiidiii")
 _PROJECT = Kernel("project_on_blocks", 9, "iiiiiiiiid")
 _CARRY_BACK = Kernel("carry_back_from_blocks", 11, "iiiiiiiiidii")
 
@@ -58,13 +68,11 @@ class BlockShape(NamedTuple):
     columns: int
     paired: bool
     item_bytes: int = 4
-    bits: int = _BITS
-    """A thread has 2^bits columns of a point. Other bits mean another order of sums, and other last digits."""
 
-    def spread_out(self, n: int) -> BlockShape:
-        """With more threads where a launch projects only a few points `n`."""
-        few = n * self.columns * self.n_blocks <= _FEW_NUMBERS
-        return self._replace(bits=_FEW_BITS) if few else self
+    @property
+    def bits(self) -> int:
+        """See `_COLUMNS`. It depends on nothing else: the order of sums decides about last digits."""
+        return next(bits for bits, most in _COLUMNS.items() if self.columns <= most)
 
 
 class _Tiles(NamedTuple):
@@ -103,6 +111,35 @@ def projecting_on_blocks(device: int, n: int, m: int, dim: int, blocks: BlockSha
     tiles = _Tiles.of(device, n, m, blocks, 1)
     shape = tiles.n_tiles * blocks.n_blocks, tiles.threads, tiles.n_bytes
     return bind(_PROJECT, tiles.program, device, *shape, *tiles.numbers(n, m, dim, blocks))
+
+
+def starting_on_blocks(
+    device: int, n: int, dim: int, blocks: BlockShape, folded: tuple[int, int], n_counts: int
+) -> Launch:
+    """Takes a key's words and a step, or None; x, or None; room for factors, centre, flags and counters.
+
+    `folded` is what the key is folded with beside the step, and beside the numbers of blocks.
+    """
+    across = blocks.columns // 2 if blocks.paired else blocks.columns
+    grid = -(-max(blocks.n_blocks * blocks.rounds * across, dim, n_counts) // FLAGGED)
+    of_blocks = blocks.n_blocks, blocks.rounds, blocks.columns.bit_length() - 1, blocks.paired
+    return bind(_START, _START_PROGRAM, device, grid, FLAGGED, 256, *folded, *of_blocks, n, dim, n_counts)
+
+
+def projecting_on_drawn_blocks(
+    device: int, n: int, dim: int, blocks: BlockShape, folded: tuple[int, int], n_counts: int
+) -> Launch | None:
+    """The same and :func:`projecting_on_blocks` in one, of two clouds of `n` points; None if that is too many.
+
+    Takes x and y; a key's words and a step; room for factors, both projections and counters; and which rows.
+    """
+    tiles = _Tiles.of(device, n, n, blocks, 1)
+    grid = tiles.n_tiles * blocks.n_blocks
+    if grid > _DRAWERS or tiles.program is not _PROGRAMS[4, 4]:
+        return None
+    shape = grid, tiles.threads, tiles.n_bytes + 4 * (blocks.rounds * blocks.columns + dim)
+    numbers = *tiles.numbers(n, n, dim, blocks), *folded, n_counts
+    return bind(_PROJECT_DRAWN, _START_PROGRAM, device, *shape, *numbers)
 
 
 class CarryingBack:
@@ -158,4 +195,4 @@ def carry_back_from_span(
 
 def _shape_of(span: RowSpan, signs: Tensor, paired: bool) -> BlockShape:
     _, rounds, columns = signs.shape
-    return BlockShape(span.n_blocks, span.block_rows, rounds, columns, paired, signs.element_size(), _BITS)
+    return BlockShape(span.n_blocks, span.block_rows, rounds, columns, paired, signs.element_size())

@@ -12,7 +12,6 @@ import sys
 from typing import TypeAlias
 
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda import Kernel, Launch, Program, bind
 from orthoslice.backend.kernels.cuda.hadamard import (
     FLAGGED,
     BlockShape,
@@ -20,6 +19,8 @@ from orthoslice.backend.kernels.cuda.hadamard import (
     carrying_back,
     project_on_span,
     projecting_on_blocks,
+    projecting_on_drawn_blocks,
+    starting_on_blocks,
 )
 from orthoslice.backend.kernels.cuda.loss import BYTES_A_NUMBER
 from orthoslice.backend.kernels.cuda.rows import (
@@ -30,9 +31,6 @@ from orthoslice.backend.kernels.cuda.rows import (
     matching,
     move_clouds,
 )
-
-_PROGRAM = Program("hadamard_start", (("THREADS", FLAGGED),))
-_START = Kernel("start_on_blocks", 9, "iiiiiiiii")
 
 # What regions of working memory are rounded up to, in numbers.
 _ROUNDED = 64
@@ -66,23 +64,19 @@ class HadamardStep:
         self._blocks, self._slices, self._p, self._factor = blocks, slices, p, factor
         self._parts = -(-slices // max(1, memory // (BYTES_A_NUMBER * (n + m))))
         self._on_chip = self._parts == 1 and n == m <= longest_on_chip(device)
-        if self._on_chip:
-            # One launch projects both clouds: equal points have equal projections.
-            blocks = blocks.spread_out(n + m)
         self._carry_back = {
             wanted: carrying_back(device, n * wanted[0], m * wanted[1], dim, blocks, True)
             for wanted in ((True, False), (False, True), _BOTH)
             if self._on_chip
         }
 
-        def starting(n_counts: int) -> Launch:
-            across = blocks.columns // 2 if blocks.paired else blocks.columns
-            grid = -(-max(blocks.n_blocks * blocks.rounds * across, dim, n_counts) // FLAGGED)
-            numbers = blocks.n_blocks, blocks.rounds, blocks.columns, blocks.paired, n, dim, n_counts
-            return bind(_START, _PROGRAM, device, grid, FLAGGED, 256, steps, purpose, *numbers)
-
-        self._start = {wanted: starting(carry.n_counts) for wanted, carry in self._carry_back.items()}
-        self._start[_NEITHER] = starting(0)
+        counts = {wanted: carry.n_counts for wanted, carry in self._carry_back.items()} | {_NEITHER: 0}
+        of_blocks = device, n, dim, blocks, (steps, purpose)
+        self._start = {wanted: starting_on_blocks(*of_blocks, n_counts) for wanted, n_counts in counts.items()}
+        self._begin = {
+            wanted: projecting_on_drawn_blocks(*of_blocks, n_counts) if self._on_chip else None
+            for wanted, n_counts in counts.items()
+        }
         self._project = projecting_on_blocks(device, n, m, dim, blocks)
         self._match = functools.partial(matching, device, slices, n, 0, p, factor, 1)
         self._add_up = adding(device, slices)
@@ -107,7 +101,10 @@ class HadamardStep:
     def _make_on_chip(
         self, x: Tensor, y: Tensor, drawing: Drawing, step: Tensor | None, wanted: tuple[bool, bool]
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Four launches: one begins, one projects, one sorts and prices, one carries back and adds up."""
+        """One launch begins, one projects, one sorts and prices, one carries back and adds up.
+
+        Of few points the first two are one.
+        """
         (high, low), now = drawing
         of_x, of_y = wanted
         carry_back = self._carry_back.get(wanted)
@@ -117,8 +114,12 @@ class HadamardStep:
         scores, factors, centre, flags, px, py = (start + 4 * offset for offset in self._offsets)
         parts = start + 4 * self._room
         counts = parts if carry_back is None else parts + 4 * carry_back.n_parts
-        self._start[wanted](high, low, now, x, factors, centre, flags, counts, 0)
-        self._project(x, y, centre, flags, factors, px, py, 0, self._slices)
+        begin = self._begin[wanted]
+        if begin is not None:
+            begin(x, y, high, low, now, factors, px, py, counts, 0, self._slices)
+        else:
+            self._start[wanted](high, low, now, x, factors, centre, flags, counts)
+            self._project(x, y, centre, flags, factors, px, py, 0, self._slices)
         x_slopes, y_slopes = px if of_x else 0, py if of_y else 0
         # A block has read its rows when it writes their slopes.
         self._match(of_x or of_y)(px, py, None, scores, x_slopes, y_slopes)
@@ -136,7 +137,7 @@ class HadamardStep:
         """Clouds of any sizes, some directions at a time."""
         (high, low), now = drawing
         factors, dim, paired = x.new_empty(self._factors), self._sizes[2], self._blocks.paired
-        self._start[_NEITHER](high, low, now, None, factors, None, None, None, 0)
+        self._start[_NEITHER](high, low, now, None, factors, None, None, None)
         clouds, scores = move_clouds(x, y, x), []
         gradients: dict[int, Tensor] = {}
         rows = -(-self._slices // self._parts)

@@ -52,3 +52,18 @@ __device__ void two_normals(Words key, int row, int pair, double* first, double*
     *first = radius * cosine;
     *second = radius * sine;
 }
+
+// Factor k of a block of Walsh-Hadamard transforms, of 2^log_columns columns a round: a sign or, if `paired`, the cosine
+// and the sine of an angle for two columns.
+__device__ void draw_factor(Words key, int k, int log_columns, bool paired, float* factors) {
+    int bits = paired ? log_columns - 1 : log_columns;
+    Words words = threefry(key, k >> bits, k & ((1 << bits) - 1));
+    if (!paired) {
+        factors[k] = words.high & 1 ? -1.0f : 1.0f;
+        return;
+    }
+    double cosine, sine;
+    point_on_circle(words.low, &cosine, &sine);
+    factors[2 * k] = (float)cosine;
+    factors[2 * k + 1] = (float)sine;
+}
