@@ -18,8 +18,8 @@ LONGEST_TRANSFORM = 1 << 13
 # At most 2^_MOST_LANES points, a warp, are beside each other.
 _MOST_LANES = 5
 
-# A thread has 2^bits columns of a point, where there are up to so many: as few as need only two windows. So there
-# are many threads, and numbers change hands once a round.
+# A thread has 2^bits columns of a point, where there are up to so many: as few as need only two windows. So
+# there are many threads, and numbers change hands once a round.
 _COLUMNS = {4: 1 << 7, 5: 1 << 9, 6: LONGEST_TRANSFORM}
 
 # A tile of points takes at most this much shared memory, so that a multiprocessor has room for several.
