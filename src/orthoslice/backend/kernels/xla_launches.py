@@ -20,7 +20,7 @@ import numpy as np
 from orthoslice.backend.array_types import DType, IntArray, JaxArray
 from orthoslice.backend.kernels import numba_refusal
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, compiling, device_refusal
-from orthoslice.backend.kernels.cuda.recording import Output, Recipe, Recorder, apart, record
+from orthoslice.backend.kernels.cuda.recording import Output, Recipe, Recorder, part_of, record
 
 PLATFORM = "cuda"
 """What these programs are compiled for, as `jax.lax.platform_dependent` calls it."""
@@ -199,7 +199,8 @@ def small_step(
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
     def launched(x: JaxArray, y: JaxArray, theta: JaxArray, others: object) -> tuple[JaxArray, ...]:
         recipe = _small_recipe(x.shape, theta.shape, p, wanted, scaling, np.dtype(dtype).name)
-        mean, scores, *found = _launched_apart(recipe, x, y, theta)
+        calls = _calls_of_step(recipe, any(wanted))
+        mean, scores, *found = _launched_in_calls(recipe, calls, x, y, theta)
         gradients = []
         if any(wanted):
             whole, n = found.pop(), x.shape[0]
@@ -238,18 +239,31 @@ def _launched(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
     return tuple(found[k] for k in recipe.outputs)
 
 
-def _launched_apart(recipe: Recipe, *given: JaxArray) -> tuple[JaxArray, ...]:
-    """The same, by a call for each launch, for recipes in which no launch writes what another has written.
+def _launched_in_calls(
+    recipe: Recipe, calls: Sequence[Sequence[IntArray]], *given: JaxArray
+) -> tuple[JaxArray, ...]:
+    """The same by several calls, none of which writes what another has written.
 
-    XLA makes a graph of five calls and more, and leaves out those whose results are not used.
+    XLA leaves out calls whose results are not used.
     """
     known = dict(enumerate(given, 1))
-    for launch in recipe.launches:
-        words, read, filled = apart(launch, known)
+    for launches in calls:
+        words, read, filled = part_of(launches, known)
         results = [recipe.results[source - len(given) - 1] for source in filled]
-        found = _call([words], results, [known[source] for source in read])
+        found = _call(words, results, [known[source] for source in read])
         known.update(zip(filled, found, strict=True))
     return tuple(known[len(given) + 1 + k] for k in recipe.outputs)
+
+
+def _calls_of_step(recipe: Recipe, with_gradients: bool) -> list[tuple[IntArray, ...]]:
+    """How the launches of a small step are shared out to calls.
+
+    XLA makes a graph of a program of five calls and more, which is started at once. With gradients there are as
+    many anyway. The last launch tells the costs of all directions, which most programs have no use for.
+    """
+    if with_gradients:
+        return [recipe.launches[:-1], recipe.launches[-1:]]
+    return [(launch,) for launch in recipe.launches]
 
 
 def _call(launches: Sequence[IntArray], results: Sequence[Output], given: Sequence[JaxArray]) -> list[JaxArray]:

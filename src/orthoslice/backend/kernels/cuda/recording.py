@@ -153,16 +153,19 @@ def record(run: Callable[..., Sequence[Any]], device: int, arguments: Sequence[t
         del _here.recorder
 
 
-def apart(launch: IntArray, known: Collection[int]) -> tuple[IntArray, list[int], list[int]]:
-    """A launch as a recipe of its own, which of the memory that is `known` it reads, and which it fills."""
-    words = launch.copy()
-    addresses = words[_HEAD : _HEAD + words[_HEAD - 2]]
-    sources = addresses >> OFFSET_BITS
-    used = sorted(set(sources.tolist()) - {0})
+def part_of(
+    launches: Sequence[IntArray], known: Collection[int]
+) -> tuple[list[IntArray], list[int], list[int]]:
+    """Launches as a recipe of their own, which of the memory that is `known` they read, and which they fill."""
+    found = [launch.copy() for launch in launches]
+    addresses = [words[_HEAD : _HEAD + words[_HEAD - 2]] for words in found]
+    used = sorted({source for some in addresses for source in (some >> OFFSET_BITS).tolist()} - {0})
     read, filled = [s for s in used if s in known], [s for s in used if s not in known]
     place = {0: 0} | {source: k for k, source in enumerate((*read, *filled), 1)}
-    addresses += (np.asarray([place[s] for s in sources.tolist()], dtype=np.int64) - sources) << OFFSET_BITS
-    return words, read, filled
+    for some in addresses:
+        sources = some >> OFFSET_BITS
+        some += (np.asarray([place[s] for s in sources.tolist()], dtype=np.int64) - sources) << OFFSET_BITS
+    return found, read, filled
 
 
 def is_recorded(device: int) -> bool:
