@@ -210,6 +210,25 @@ def test_what_is_left_to_the_host(rng, taken, monkeypatch):
         assert wasserstein(x, y, rtol=1e-2).certificate.place is not None
 
 
+def test_the_host_goes_on_where_the_device_gets_nowhere(rng, taken, monkeypatch):
+    """Scales so far apart that float32 does not tell the points of a cluster from each other."""
+    monkeypatch.setattr(transport, "_MOST_PAIRS", 100)
+    x, y = (c * 1e-9 for c in clouds(rng, "normal", 140, 2))
+    x[:70] += 1.0
+    y[:70] += 1.0
+    x, y = (torch.tensor(c, device=taken) for c in (x, y))
+    with plain():
+        found = wasserstein(x, y, rtol=1e-3)
+        assert found.certificate.place is None
+        assert found.upper <= 1.001 * found.lower
+        assert found.verify()
+        monkeypatch.setattr(transport, "_MOST_HOST_PAIRS", 100)
+        found = wasserstein(x, y, rtol=1e-3)
+        assert found.certificate.place is not None
+        assert not found.converged
+        assert found.verify()
+
+
 def test_it_stops_in_time_with_what_it_has(rng, monkeypatch):
     given = problem(*clouds(rng, "normal", 300, 3), 2.0)
     true = least_cost(given)

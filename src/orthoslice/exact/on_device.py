@@ -45,6 +45,8 @@ _LIST = 16
 # The first least raise of an auction as a share of the cost, by how much it falls, and the last one as a share
 # of the gap that is asked for: about half of a raise ends up in the gap.
 _FIRST_EPS, _SHRINK, _LAST_EPS = 0.01, 5.0, 0.8
+# A level that leaves more of the gap than this gains nothing, and after so many of them it stays as it is.
+_LEAST_GAIN, _MOST_STAYS = 0.95, 3
 # Rounds before the host looks how many rows are left: of many rows, and of few. Rounds before lists are made
 # anew, though rows still bid.
 _ROUNDS, _LAST_ROUNDS, _LONGEST_PLAY = 8, 512, 4096
@@ -412,9 +414,9 @@ class Auction:
         self.price = g.mean() - g
 
     def run(self, limits: Limits, advance: Callable[[int], None]) -> bool:
-        """Levels, until the bracket is narrow, no digits are left or time is up; whether it is narrow."""
+        """Levels, until the bracket is narrow, stays as it is, or time is up; whether it is narrow."""
         needed = _LAST_EPS * limits.width * self.lower
-        eps = max(_FIRST_EPS * self.lower, needed)
+        eps, gap, stays = max(_FIRST_EPS * self.lower, needed), math.inf, 0
         while not self.is_narrow(limits):
             if limits.passed:
                 return False
@@ -425,7 +427,9 @@ class Auction:
             self.raise_lower()
             self.complete()
             advance(1)
-            if eps == least:
+            stays = 0 if self.cost - self.lower < _LEAST_GAIN * gap else stays + 1
+            gap = min(gap, self.cost - self.lower)
+            if eps == least or stays == _MOST_STAYS:
                 return self.is_narrow(limits)
             needed = _LAST_EPS * limits.width * self.cost
             eps = max(eps / _SHRINK, min(needed, eps / 2))

@@ -75,6 +75,8 @@ _WIDE = 400
 # Closer brackets are found on the host, and so are those of clouds of which a larger share equals another
 # point: masses of equal points are one there.
 _LEAST_GPU_RTOL, _MOST_TWINS = 1e-6, 0.01
+# Up to so many pairs the host goes on where lists in float32 tell too little to come to a narrow bracket.
+_MOST_HOST_PAIRS = 20_000**2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -381,11 +383,14 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
                 )
             settled: _Found = settle_few(x, y, problem, unit, effort.limits(problem.p))
             return settled
+        limits = effort.limits(problem.p)
         if _suits_gpu(x, y, problem, effort):
-            return _solve_on_gpu(problem, effort, advance)
+            found = _solve_on_gpu(problem, limits, effort, advance)
+            if found.is_done or limits.passed or n_pairs > _MOST_HOST_PAIRS:
+                return found
         from orthoslice.exact.auction import solve  # loads numba
 
-        solution = solve(problem, effort.limits(problem.p), memory, advance)
+        solution = solve(problem, limits, memory, advance)
     ix, iy, mass = solution.placed
     pairs = _Pairs(ix, iy, mass / float(problem.a.sum()))
     return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
@@ -404,10 +409,10 @@ def _suits_gpu(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> bool:
     return n_twins <= _MOST_TWINS * len(problem.x)
 
 
-def _solve_on_gpu(problem: Problem, effort: Effort, advance: Callable[[int], None]) -> _Found:
+def _solve_on_gpu(problem: Problem, limits: Limits, effort: Effort, advance: Callable[[int], None]) -> _Found:
     from orthoslice.exact.on_device import solve  # loads torch
 
-    found = solve(problem, effort.limits(problem.p), effort.memory, effort.place, advance)
+    found = solve(problem, limits, effort.memory, effort.place, advance)
     n = len(found.partner)
     pairs = _Pairs(np.arange(n), found.partner, np.full(n, 1 / n))
     return _Found(pairs, "auction", lambda: found.g, found.lower, found.is_done, is_on_gpu=True)

@@ -86,22 +86,19 @@ def least_slack(x: FloatArray, y: FloatArray, p: float, g: FloatArray) -> FloatA
 
 
 def least_slack_on(place: Any, x: FloatArray, y: FloatArray, p: float, g: FloatArray) -> FloatArray:
-    """As :func:`least_slack`, by a device of torch.
+    """As :func:`least_slack`, by a device of torch, which may leave some roundings more.
 
     All squares come from products, less all that those can be off. The pair that seems to decide is worked out
-    from its difference, and counts, unless another one may be below it.
+    from its difference, and counts where no other one may be below it. Elsewhere all pairs are.
     """
     torch, dim = sys.modules["torch"], x.shape[1]
     points = [torch.as_tensor(np.ascontiguousarray(c), device=place) for c in (x, y)]
     price = -torch.as_tensor(g, device=place)
-    middle = points[1].mean(dim=0)
-    a, b = (c - middle for c in points)
-    square_a, square_b = (c.square().sum(dim=1) for c in (a, b))
     # Differences from the middle are rounded by their own size, and so are sums and products of them.
-    size = square_a + square_b.max() + price.abs().max()
-    room = 4 * (dim + 16) * _EPS * size
-    off = (dim + 8) * max(p / 2, 1.0) + 8
-    least = torch.empty_like(square_a)
+    a, b = (c - points[1].mean(dim=0) for c in points)
+    square_a, square_b = (c.square().sum(dim=1) for c in (a, b))
+    room = 4 * (dim + 16) * _EPS * (square_a + square_b.max() + price.abs().max())
+    least, is_sure = torch.empty_like(square_a), torch.empty_like(square_a, dtype=torch.bool)
     step = max(1, _DEVICE_ITEMS // len(y))
     for first in range(0, len(x), step):
         rows = slice(first, first + step)
@@ -115,12 +112,19 @@ def least_slack_on(place: Any, x: FloatArray, y: FloatArray, p: float, g: FloatA
             below = -room[rows]
         at = values.argmin(dim=1)
         values.scatter_(1, at[:, None], math.inf)
-        others = values.amin(dim=1) + below
-        cost = (points[0][rows] - points[1][at]).square().sum(dim=1) ** (p / 2) * (1 - off * _EPS)
-        value = cost + price[at]
-        least[rows] = torch.minimum(value - 2 * _EPS * value.abs(), others)
-    certain: FloatArray = least.cpu().numpy()
+        least[rows] = _certain(points[0][rows] - points[1][at], p) + price[at]
+        is_sure[rows] = least[rows] <= values.amin(dim=1) + below
+    for part in (~is_sure).nonzero()[:, 0].split(max(1, step // dim)):
+        gaps = points[0][part, None] - points[1]
+        least[part] = (_certain(gaps, p) + price).amin(dim=1)
+    certain: FloatArray = (least - 2 * _EPS * least.abs()).cpu().numpy()
     return certain
+
+
+def _certain(differences: Any, p: float) -> Any:
+    """Lower bounds on the p-th powers of the lengths of differences, in torch."""
+    off = (differences.shape[-1] + 8) * max(p / 2, 1.0) + 8
+    return differences.square().sum(dim=-1) ** (p / 2) * (1 - off * _EPS)
 
 
 def lower_bound(x: Cloud, y: Cloud, p: float, g: FloatArray, place: Any = None) -> float:
