@@ -99,17 +99,18 @@ __device__ __forceinline__ void find_buckets(
             low[j] += reaches;
             if (step == STEPS - 1) far |= (u32)(reaches && low[j] < high[j]) << j;
         }
+    if (far) {
 #pragma unroll
-    for (int j = 0; j < GROUP; j++) {
-        while (far >> j & 1 && low[j] < high[j]) {
-            int middle = (low[j] + high[j]) / 2;
-            if (borders[middle] <= keys[j]) low[j] = middle + 1;
-            else high[j] = middle;
-        }
-        // Here `low` borders are reached, and only the last of them can be met.
-        buckets[j] = 2 * low[j];
-        if (tied) buckets[j] -= low[j] > 0 && borders[low[j] - 1] == keys[j];
+        for (int j = 0; j < GROUP; j++)
+            while (far >> j & 1 && low[j] < high[j]) {
+                int middle = (low[j] + high[j]) / 2;
+                if (borders[middle] <= keys[j]) low[j] = middle + 1;
+                else high[j] = middle;
+            }
     }
+    // Here `low` borders are reached, and only the last of them can be met.
+#pragma unroll
+    for (int j = 0; j < GROUP; j++) buckets[j] = 2 * low[j] - (tied && low[j] > 0 && borders[low[j] - 1] == keys[j]);
 }
 
 // Every lane adds 1 to its bucket, unless that is negative; returns how many were there before it. Lanes that count in one
@@ -187,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_
     __syncthreads();
     bool tied = edges[buckets - 1];
     Ruler ruler(edges, buckets - 1);
-    const int own = own_count(size), lane = threadIdx.x % 32;
+    const int own = own_count(size), idle = min((int)threadIdx.x % 32, size_of_all - 1);
     u32 dealt[ITEMS];  // the bucket of a number, and how many of the tile were there before it
 #pragma unroll
     for (int g = 0; g < ITEMS; g += GROUP) {
@@ -202,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_
             // What is not there counts nothing.
 #pragma unroll
             for (int j = 0; j < GROUP; j++)
-                before[j] = atomicAdd(&counts[g + j < own ? bucket[j] : lane % size_of_all], (u32)(g + j < own));
+                before[j] = atomicAdd(&counts[g + j < own ? bucket[j] : idle], (u32)(g + j < own));
         }
 #pragma unroll
         for (int j = 0; j < GROUP; j++) dealt[g + j] = bucket[j] << 16 | before[j];

@@ -383,7 +383,11 @@ __device__ void sort_on_chip(
 __device__ void load_row(float (&values)[ITEMS], const float* row, int n) {
     const int own = own_count(n);
 #pragma unroll
-    for (int r = 0; r < ITEMS; r++) values[r] = r < own ? row[r * THREADS + threadIdx.x] : 0.0f;
+    for (int g = 0; g < ITEMS; g += GROUP) {
+        if (g * THREADS >= n) break;
+#pragma unroll
+        for (int r = g; r < g + GROUP; r++) values[r] = r < own ? row[r * THREADS + threadIdx.x] : 0.0f;
+    }
 }
 
 // A sample of `size` of the n numbers of a row: one from each of so many stretches, at a scrambled place, since data may

@@ -19,8 +19,8 @@ _SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16
 
 # Of long rows: the shape of a block that deals them out or sorts a bucket, and cells between the borders.
 _BUCKET_SHAPE = (512, 16)
-_SAMPLE_SHAPE = (1024, 16)
-_RULED = 1024
+_SAMPLE_SHAPE = (1024, 12)
+_RULED = 2048
 
 # Of rows of at most _MOST_SHARES shares, of _SHARE numbers on average by a sample, a block sorts a share. Every
 # share means reading the row again.
