@@ -9,8 +9,8 @@
 // ends. Without, every bucket between borders has a slot of a size that few buckets exceed, and numbers are dealt once; what
 // does not fit a slot is fetched from the row again, and numbers that equal a border are only counted.
 //
-// Compiled with RULED defined too, the number of cells between the borders of a row, and with RESIDING, how many threads
-// a multiprocessor should hold.
+// Compiled with RULED defined too, the number of cells between the borders of a row, and with DEALING and
+// SORTING, how many threads a multiprocessor should hold then.
 
 #include "on_chip.cuh"
 
@@ -34,7 +34,7 @@ struct Ruler {
 // Borders of the buckets of every row, from a sorted sample of CAPACITY numbers, and after them whether the row is tied,
 // `(rows, buckets)`; and for every cell of the ruler how many borders are reached before it and within it,
 // `(rows, RULED)`, two counts in a word. The counts `cursors (rows, 2 buckets)` start from 0.
-extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) pick_borders(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) pick_borders(
     const float* rows, u32* borders, u32* reached, u32* cursors, int n, int buckets) {
     SHARED(u32, shared);
     const float* row = rows + (long long)blockIdx.x * n;
@@ -167,7 +167,7 @@ __device__ void start_tile(
 // any order, which shows only in the order of a bucket, and that is sorted next. But the buckets of equal numbers are
 // not: where places matter, a tied row is dealt in order. Its tiles have counts of their own, `(rows, tiles, 2 buckets)`,
 // which then become how many numbers of a bucket earlier tiles have; and `starts` is where the buckets begin.
-extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) deal_tiles(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) deal_tiles(
     const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* tile_counts, const u32* starts,
     float* out, u32* out_places, int n, int tiles, int buckets, int slot) {
     SHARED(u32, shared);
@@ -309,7 +309,7 @@ struct RowStarts {
 };
 
 // From counts of buckets to where each begins, in every row.
-extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) start_buckets(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) start_buckets(
     const u32* borders, u32* cursors, u32* tile_counts, u32* starts, int tiles, int buckets) {
     SHARED(u32, shared);
     long long row = blockIdx.x;
@@ -332,7 +332,7 @@ __device__ void fetch_bucket(const float* row, int n, u32 low, u32 high, float* 
 
 // Sort every bucket between borders: in place, or from its slot. Those of equal numbers are as they should be with places,
 // and else written here.
-extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(RESIDING)) sort_buckets(
+extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? DEALING : SORTING)) sort_buckets(
     float* keys, u32* places, const u32* borders, const u32* starts, const float* rows, const float* slots, int n,
     int buckets, int slot) {
     SHARED(u32, shared);

@@ -133,7 +133,7 @@ _SORT = Source("sort")
 _MATCH_GIVEN = Source("match", (("PROJECTS", 0),))
 _MATCH_CLOUDS = Source("match", (("PROJECTS", 1),))
 _SHARES = Source("shares", (("SAMPLE", _SHARE_SAMPLE), ("RESIDING", 1024)))
-_BUCKETS = Source("buckets", (("RULED", _RULED), ("RESIDING", 1024)))
+_BUCKETS = Source("buckets", (("RULED", _RULED), ("DEALING", 1024), ("SORTING", 1024)))
 
 # All programs are made here, so that what is compiled first can have the others compiled in the background.
 for _places in (True, False):
