@@ -9,8 +9,8 @@
 // ends. Without, every bucket between borders has a slot of a size that few buckets exceed, and numbers are dealt once; what
 // does not fit a slot is fetched from the row again, and numbers that equal a border are only counted.
 //
-// Compiled with RULED defined too, the number of cells between the borders of a row, and with DEALING and
-// SORTING, how many threads a multiprocessor should hold then.
+// Compiled with RULED defined too, the number of cells between the borders of a row, and with DEALING and SORTING, how many
+// threads a multiprocessor should hold then.
 
 #include "on_chip.cuh"
 
