@@ -124,7 +124,8 @@ def test_a_seed_repeats_the_stream():
     x0, x1 = batches(1500, 1500, shape=(3,))
 
     def two(rng):
-        sampler = PlanSampler(rng=rng)
+        # By rounds: an auction draws nothing.
+        sampler = PlanSampler(rng=rng, n_sweeps=6)
         return [row_of(sampler.sample_plan(x0, x1)[1]) for _ in range(2)]
 
     first, second = two(4)

@@ -35,11 +35,58 @@ def gaussians(dim: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("dim", "most"), [(2, 1.01), (10, 1.03), (50, 1.03)])
 def test_gaussians_are_matched_almost_optimally(dim: int, most: float) -> None:
     x, y = gaussians(dim)
-    coupling = osl.match(x, y, rng=0)
-    assert sorted(coupling.iy.tolist()) == coupling.ix.tolist() == list(range(2000))
-    ratio = float(coupling.cost()) ** 0.5 / osl.wasserstein(x, y).distance
-    assert 1 - 1e-12 <= ratio < most
-    assert osl.match(x, y, rng=0, n_sweeps=0).cost() > 1.1 * coupling.cost(), "sweeps are of use"
+    exact = osl.wasserstein(x, y).distance
+    # By auction, and by rounds of groups.
+    for n_sweeps, above in ((None, 1.001), (30, most)):
+        coupling = osl.match(x, y, rng=0, n_sweeps=n_sweeps)
+        assert sorted(coupling.iy.tolist()) == coupling.ix.tolist() == list(range(2000))
+        assert 1 - 1e-12 <= float(coupling.cost()) ** 0.5 / exact < above
+        assert osl.match(x, y, rng=0, n_sweeps=0).cost() > 1.1 * coupling.cost(), "sweeps are of use"
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3])
+@pytest.mark.parametrize("kind", ["far", "ties", "heavy tails", "one line"])
+def test_an_auction_makes_pairs_within_a_thousandth(kind: str, p: float) -> None:
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(600, 3)), 1.3 * rng.normal(size=(600, 3)) + 0.3
+    if kind == "far":
+        x, y = 1e-7 * x + 1e3, 1e-7 * y + 1e3
+    elif kind == "ties":
+        x, y = np.round(x), np.round(y)
+    elif kind == "heavy tails":
+        x, y = (c / np.sqrt(rng.exponential(size=(600, 1))) for c in (x, y))
+    else:
+        x, y = x[:, :1] * np.ones(3), y[:, :1] * np.ones(3)
+    coupling = osl.match(x, y, p, rng=0)
+    assert sorted(coupling.iy.tolist()) == coupling.ix.tolist() == list(range(600))
+    np.testing.assert_array_equal(coupling.mass, 1 / 600)
+    exact = osl.wasserstein(x, y, p).distance
+    assert exact * (1 - 1e-9) <= float(coupling.cost(p)) ** (1 / p) <= exact * (1 + 1.01e-3)
+
+
+def test_where_no_auction_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user chose, large powers, little memory, many points and no compiler: rounds of groups."""
+    from orthoslice.applications.match import match as module
+
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(2, 600, 3))
+    rounds = osl.match(x, y, rng=0, n_sweeps=30)
+    held: list[int] = []
+    auction = module.auction_partners
+    monkeypatch.setattr(
+        module, "auction_partners", lambda x, *rest: held.append(len(x.points)) or auction(x, *rest)
+    )
+    assert (osl.match(x, y, rng=0).iy != rounds.iy).any()
+    assert held == [600]
+    least = 1200 * (16 * 3 + 160)
+    for options in ({"n_directions": 32}, {"directions": "orthogonal"}, {"p": 9}, {"memory": 2 * least}):
+        osl.match(x, y, rng=0, **options)
+    monkeypatch.setattr("orthoslice.applications.match.auctioned.numba_refusal", lambda: "it is not there")
+    osl.match(x, y, rng=0)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "_MOST_AUCTIONED_IN_FEW", 599)
+    osl.match(x, y, rng=0)
+    assert held == [600]
 
 
 @pytest.mark.parametrize("problem", ["digits", (2, 512), (10, 1024)], ids=str)
@@ -160,12 +207,15 @@ def test_equal_clouds_cost_nothing(backend: Backend, n: int) -> None:
 def test_workers_chunks_and_rows_do_not_matter() -> None:
     rng = np.random.default_rng(5)
     x, y = rng.normal(size=(1500, 3)), rng.normal(size=(1500, 3))
-    one = osl.match(x, y, rng=7, workers=1)
-    np.testing.assert_array_equal(osl.match(x, y, rng=7, workers=3, memory=10**6).iy, one.iy)
-    assert (osl.match(x, y, rng=8).iy != one.iy).any()
+    one = osl.match(x, y, rng=7, n_sweeps=6, workers=1)
+    np.testing.assert_array_equal(osl.match(x, y, rng=7, n_sweeps=6, workers=3, memory=10**6).iy, one.iy)
+    assert (osl.match(x, y, rng=8, n_sweeps=6).iy != one.iy).any()
     turn = rng.permutation(1500)
-    np.testing.assert_array_equal(osl.match(x[turn], y, rng=7).iy, one.iy[turn])
-    np.testing.assert_array_equal(turn[osl.match(x, y[turn], rng=7).iy], one.iy)
+    # By rounds, and by auction.
+    for n_sweeps in (6, None):
+        one = osl.match(x, y, rng=7, n_sweeps=n_sweeps, workers=1)
+        np.testing.assert_array_equal(osl.match(x[turn], y, rng=7, n_sweeps=n_sweeps).iy, one.iy[turn])
+        np.testing.assert_array_equal(turn[osl.match(x, y[turn], rng=7, n_sweeps=n_sweeps).iy], one.iy)
     w = weights(rng, 1500)
     one, two = (osl.match(x, y, x_weights=w, rng=7, n_sweeps=3, workers=k) for k in (1, 2))
     np.testing.assert_array_equal(one.to_sparse().toarray(), two.to_sparse().toarray())
