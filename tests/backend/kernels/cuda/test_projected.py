@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 # Dimensions that threads load one by one or four at a time, and hold in up to eight runs or not at all.
 SIZES = [
-    *[(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40), (2100, 4, 2)],
+    *[(1, 1, 1), (2, 3, 5), (63, 33, 7), (257, 130, 9), (1000, 5, 3), (600, 64, 40), (2100, 4, 2), (70, 65, 9)],
     *[(40, 132, 20), (33, 260, 9), (21, 516, 10), (9, 257, 5), (9, 1028, 300)],
 ]
 MEMORY = 10**8
@@ -77,6 +77,8 @@ def rows_are(request, monkeypatch):
         for module in (projected, cuda_rows):
             monkeypatch.setattr(module, "longest_on_chip", lambda device: 50)
         monkeypatch.setattr(projected, "most_shared_bytes", lambda device: 100)
+    # A block has several rows.
+    monkeypatch.setattr(projected, "_MATCH_BLOCKS", 2)
     return request.param
 
 

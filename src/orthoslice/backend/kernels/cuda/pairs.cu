@@ -120,7 +120,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
     bool there = point < n;
     // Lanes without a point, a row or a coordinate work on others, and what they find counts nowhere.
     const int* partners = side.partners + min(point, n - 1);
-    Run here[CHUNKS], pulled[CHUNKS] = {};
+    // Registers are scarce where there are many chunks.
+#if CHUNKS > 4
+    Run* here_of_all = reinterpret_cast<Run*>(shared) + threadIdx.x;
+    auto here = [&](int c) -> Run& { return here_of_all[c * THREADS]; };
+#else
+    Run held[CHUNKS];
+    auto here = [&](int c) -> Run& { return held[c]; };
+#endif
+    Run pulled[CHUNKS] = {};
     int from[CHUNKS];
     bool inside[CHUNKS];
 #pragma unroll
@@ -129,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
         int d = (c * 32 + lane) * WIDTH;
         inside[c] = d < dim;
         from[c] = inside[c] ? d : 0;
-        here[c] = load_run(side.own + (long long)min(point, n - 1) * dim + from[c]);
+        here(c) = load_run(side.own + (long long)min(point, n - 1) * dim + from[c]);
     }
     int rows = (slices + spread - 1) / spread;
     auto partner_at = [&](int k) { return partners[(long long)min(k * spread + part, slices - 1) * n]; };
@@ -151,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
             square[r] = 0.0f;
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++) {
-                gap[r][c] = here[c] - gap[r][c];
+                gap[r][c] = here(c) - gap[r][c];
                 float own = square_of(gap[r][c]);
                 square[r] += inside[c] ? own : 0.0f;
             }

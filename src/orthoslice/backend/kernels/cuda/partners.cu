@@ -1,28 +1,57 @@
 // Who is matched with whom where two clouds `x (n, dim)` and `y (n, dim)` are coupled by their orders along directions.
 //
+// Places `(2, slices, n)` are those of sorted projections, in clouds that are themselves read in an order, `order (2, n)`.
+// Partners `of_x (slices, n)` and `of_y (slices, n)` are written for the clouds for which they are not null. No
+// block of the kernel that reads them is `done` yet.
+//
 // Compiled with THREADS defined.
 
 #include "block.cuh"
 
-// Partners `of_x (slices, n)` and `of_y (slices, n)` of the points of the clouds for which they are not null. Places
-// `(2, slices, n)` are those of sorted projections, in clouds that are themselves read in an order, `order (2, n)`. With
-// one of `parts` a block puts partners in order on chip, so that they are written in one go. No block of the
-// next kernel is `done` yet.
-extern "C" __global__ void __launch_bounds__(THREADS) match_points(
-    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int parts) {
-    SHARED(int, on_chip);
-    int row = blockIdx.x / parts, part = blockIdx.x % parts;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *done = 0;
-    bool is_x = of_x && row < slices;
-    if (of_x && !is_x) row -= slices;
-    const int *x_places = places + (long long)row * n, *y_places = x_places + (long long)slices * n;
-    int *out = (is_x ? of_x : of_y) + (long long)row * n, *to = parts > 1 ? out : on_chip;
-#pragma unroll 4
-    for (int k = part * THREADS + threadIdx.x; k < n; k += parts * THREADS) {
-        int i = (int)order[x_places[k]], j = (int)order[n + y_places[k]];
-        to[is_x ? i : j] = is_x ? j : i;
+// A direction and a cloud: where its partners go, and the places of both clouds.
+struct Row {
+    const int *x_places, *y_places;
+    int* out;
+    bool of_x;
+
+    // Row k of all rows of x, where it has partners, and then of y.
+    __device__ Row(const int* places, int* x_out, int* y_out, int k, int slices, int n) : of_x(x_out && k < slices) {
+        long long start = (long long)(x_out && !of_x ? k - slices : k) * n;
+        x_places = places + start;
+        y_places = x_places + (long long)slices * n;
+        out = (of_x ? x_out : y_out) + start;
     }
-    if (parts > 1) return;
-    __syncthreads();
-    for (int k = threadIdx.x; k < n; k += THREADS) out[k] = on_chip[k];
+};
+
+// Short rows, by `blocks` that take one after the other, with both orders on chip: partners are put in order there, and
+// written in one go. There are `rows` of all clouds that have partners.
+extern "C" __global__ void __launch_bounds__(THREADS) match_short_rows(
+    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int rows, int blocks) {
+    SHARED(u16, on_chip);
+    u16 *x_order = on_chip, *y_order = x_order + n, *partners = y_order + n;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *done = 0;
+    for (int k = threadIdx.x; k < 2 * n; k += THREADS) on_chip[k] = (u16)order[k];
+    for (int k = blockIdx.x; k < rows; k += blocks) {
+        Row row(places, of_x, of_y, k, slices, n);
+        __syncthreads();
+#pragma unroll 4
+        for (int j = threadIdx.x; j < n; j += THREADS) {
+            u16 one = x_order[row.x_places[j]], other = y_order[row.y_places[j]];
+            partners[row.of_x ? one : other] = row.of_x ? other : one;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int j = threadIdx.x; j < n; j += THREADS) row.out[j] = partners[j];
+    }
+}
+
+// Rows of any length, by `parts` blocks each.
+extern "C" __global__ void __launch_bounds__(THREADS) match_long_rows(
+    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int parts) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *done = 0;
+    int j = blockIdx.x % parts * THREADS + threadIdx.x;
+    if (j >= n) return;
+    Row row(places, of_x, of_y, blockIdx.x / parts, slices, n);
+    int one = (int)order[row.x_places[j]], other = (int)order[n + row.y_places[j]];
+    row.out[row.of_x ? one : other] = row.of_x ? other : one;
 }

@@ -14,14 +14,15 @@ from orthoslice.backend.kernels.cuda.lexsort import ordering
 from orthoslice.backend.kernels.cuda.rows import longest_on_chip, projecting, sort_rows, sorting
 
 _THREADS = 256
-_MATCH_POINTS = Kernel("match_points", 5, "iii")
+_MATCH_SHORT_ROWS = Kernel("match_short_rows", 5, "iiii")
+_MATCH_LONG_ROWS = Kernel("match_long_rows", 5, "iii")
 _PRICE_POINTS = Kernel("price_points", 12, "iiiiiiidd")
 
 # Of a thread: how many coordinates it loads at once, and runs of these that it holds of a point, by the most
 # coordinates that 32 threads so hold; and how many partners it works on at a time. 0 runs take all dimensions.
 _HELD = {
-    4: ((128, 1, 8), (256, 2, 4), (512, 4, 2), (1024, 8, 1), (None, 0, 4)),
-    1: ((32, 1, 8), (256, 8, 4), (None, 0, 4)),
+    4: ((128, 1, 8), (256, 2, 4), (512, 4, 2), (1024, 8, 2), (None, 0, 4)),
+    1: ((32, 1, 8), (64, 2, 8), (128, 4, 8), (256, 8, 4), (None, 0, 4)),
 }
 _PROGRAMS = {
     (width, chunks): Program(
@@ -34,8 +35,8 @@ _PROGRAMS = {
 # Scratch for the sums of a block.
 _SCRATCH_BYTES = 256
 
-# Blocks that there should be to keep the GPU busy.
-_BLOCKS = 1024
+# Blocks that keep the GPU busy: of few threads, and of many, which take one row after the other.
+_BLOCKS, _MATCH_BLOCKS = 1024, 264
 
 _MATCH_THREADS = 1024
 _PARTNERS = Program("partners", (("THREADS", _MATCH_THREADS),))
@@ -66,7 +67,8 @@ class _Shape(NamedTuple):
         groups, spread = _THREADS // lanes, 1
         while spread < groups and n * spread < groups * _BLOCKS and rows * spread < slices:
             spread *= 2
-        sums = 4 * width * chunks * _THREADS if spread > 1 else 0
+        # Sums of groups, and where there are many runs the points themselves.
+        sums = 4 * width * chunks * _THREADS if spread > 1 or chunks > 4 else 0
         return cls(program, max(_SCRATCH_BYTES, sums), lanes, spread, -(-n * spread // groups))
 
 
@@ -76,15 +78,21 @@ class _Part:
     def __init__(
         self, device: int, n: int, dim: int, size: int, shape: _Shape, n_scores: int, *numbers: float
     ) -> None:
-        # Rows that fit on chip are sorted in one go, and matched by a block each.
+        self._n, self._count = n, 2 * size * n
+        # What fits on chip is sorted there in one go.
         self._sort = sorting(device, 2 * size, n, True) if n <= longest_on_chip(device) else None
-        matched, match_bytes = 1, 4 * n
-        if match_bytes > most_shared_bytes(device):
-            matched, match_bytes = max(2, -(-n // _MATCH_THREADS)), 0
+        # In 16 bits: both orders, and partners.
+        match_bytes = 6 * n
 
         def match(sides: int) -> Any:
-            blocks = size * matched * sides, _MATCH_THREADS, match_bytes
-            return bind(_MATCH_POINTS, _PARTNERS, device, *blocks, size, n, matched)
+            rows = size * sides
+            if n > 1 << 16 or match_bytes > most_shared_bytes(device):
+                parts = -(-n // _MATCH_THREADS)
+                grid = rows * parts, _MATCH_THREADS, 0
+                return bind(_MATCH_LONG_ROWS, _PARTNERS, device, *grid, size, n, parts)
+            blocks = min(rows, _MATCH_BLOCKS)
+            grid = blocks, _MATCH_THREADS, match_bytes
+            return bind(_MATCH_SHORT_ROWS, _PARTNERS, device, *grid, size, n, rows, blocks)
 
         def price(sides: int) -> Any:
             blocks = shape.blocks * sides, _THREADS, shape.shared_bytes
@@ -96,10 +104,12 @@ class _Part:
         self.match = {sides: match(sides) for sides in (1, 2)}
         self.price = {sides: price(sides) for sides in (1, 2)}
 
-    def sort(self, rows: Tensor) -> Tensor:
-        """The places of the numbers of every row in increasing order."""
+    def sort(self, room: Tensor, rows: int) -> Tensor:
+        """The places of the numbers of the rows at an address in `room`, in increasing order."""
         if self._sort is None:
-            return sort_rows(rows, places=True).places
+            start = (rows - room.data_ptr()) // 4
+            numbers = room[start : start + self._count].view(-1, self._n)
+            return sort_rows(numbers, places=True).places
         # A block has read its row when it writes the places of its numbers.
         self._sort(rows, 0, rows)
         return rows
@@ -114,10 +124,13 @@ class ProjectedStep:
         self._sizes = [min(most, slices - start) for start in range(0, slices, most)]
         shape = _Shape.of(n, dim, most)
         self._n, self._dim, self._blocks = n, dim, shape.blocks
-        self._are_apart = n <= longest_on_chip(device)
-        self._order = ordering(device, 2, n, dim)
-        numbers = shape, shape.blocks * len(self._sizes), p, 1 / (n * slices)
+        self._order, n_scores = ordering(device, 2, n, dim), shape.blocks * len(self._sizes)
+        numbers = shape, n_scores, p, 1 / (n * slices)
         self._parts = {size: _Part(device, n, dim, size, *numbers) for size in set(self._sizes)}
+        # Words to work in: of the order, orders and scores of twice the width, a count, and projections. Places are
+        # written over those of short rows, and partners over those of long ones.
+        self._words = self._order.words, 4 * n, 4 * -(-n_scores // 2), 4, 2 * most * n
+        self._are_apart = n <= longest_on_chip(device)
 
     def __call__(
         self,
@@ -137,23 +150,19 @@ class ProjectedStep:
         # The value is the cost by the points of one of the clouds, whichever has partners.
         of_x, of_y = wanted if wants else (True, False)
         total, gradient = x.new_empty(()), x.new_empty((n * (of_x + of_y), self._dim)) if wants else None
-        # In words: orders and scores, of twice the width; a count of blocks.
-        room = x.new_empty(4 * n + 2 * self._blocks * len(sizes) + 1)
-        order = room.data_ptr()
-        scores = order + 16 * n
-        done = scores + 8 * self._blocks * len(sizes)
-        rows = x.new_empty((2 * sizes[0], n))
-        # Places are written over short rows, and partners over long ones.
-        partners = x.new_empty((of_x + of_y) * sizes[0] * n) if self._are_apart else rows
-        self._order(x, y, order, x.new_empty(self._order.words))
+        # One allocation for all: allocating takes longer than splitting.
+        before_partners = sum(self._words) if self._are_apart else sum(self._words[:-1])
+        room = x.new_empty(sum(self._words) + self._are_apart * (of_x + of_y) * sizes[0] * n)
+        order, scores, done, rows = (room.data_ptr() + 4 * sum(self._words[:k]) for k in range(1, 5))
+        partners = room.data_ptr() + 4 * before_partners
+        self._order(x, y, order, room)
         start, own_scores = 0, scores
         for size in sizes:
-            part, at = self._parts[size], partners.data_ptr()
-            both = at if of_x else None, at + of_x * 4 * size * n if of_y else None
-            part.project(
-                x, y, theta.data_ptr() + 4 * start * self._dim, order, rows, rows.data_ptr() + 4 * size * n
-            )
-            part.match[of_x + of_y](order, part.sort(rows[: 2 * size]), *both, done)
+            part = self._parts[size]
+            both = partners if of_x else None, partners + of_x * 4 * size * n if of_y else None
+            along = theta.data_ptr() + 4 * start * self._dim
+            part.project(x, y, along, order, rows, rows + 4 * size * n)
+            part.match[of_x + of_y](order, part.sort(room, rows), *both, done)
             ends = (total, step) if start + size == sum(sizes) else (None, None)
             price = part.price[of_x + of_y]
             price(x, y, *both, more_mass, gradient, own_scores, scores, done, *ends, int(start == 0))
