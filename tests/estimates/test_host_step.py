@@ -209,6 +209,7 @@ SAMPLERS = [
 ]
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("n", "m"), [(40, 40), (40, 25), (17, 33)])
@@ -231,6 +232,7 @@ def test_functions_on_hadamard_blocks(
         assert_rounded(found._scores, expected._scores, dtype, 200)
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 @pytest.mark.parametrize("name", ["float32", "float64"])
 @pytest.mark.parametrize(("n", "m", "dim"), [(40, 40, 16), (40, 25, 12), (17, 33, 300), (5, 5, 1)])

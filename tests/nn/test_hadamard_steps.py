@@ -55,6 +55,7 @@ def hadamard_step(whole_step, monkeypatch):
         yield whole_step
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("drawers", [1 << 30, 0])
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_whole_steps(rng, dim, count, sampler, drawers, hadamard_step, monkeypat
     assert loss.step.item() == 2
 
 
+@pytest.mark.thin(pairs=True)
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("p", [1, 2, 3.5])
 @pytest.mark.parametrize(("n", "m"), [(20, 20), (20, 13), (13, 20), (1, 1), (65, 65)])
