@@ -4,8 +4,8 @@
 // A point meets its partners one after the other: it is held in registers, and a partner is read once for both cost and
 // gradient. So a pair is read once for the costs and the gradients by one cloud, and once more for those by the other.
 //
-// Compiled with THREADS, WIDTH, CHUNKS and ROWS defined: a thread holds CHUNKS runs of WIDTH coordinates of a point, and as
-// many of each of ROWS partners at a time. Without CHUNKS a point has too many coordinates for that.
+// Compiled with THREADS, WIDTH, CHUNKS and ROWS defined: a thread holds CHUNKS runs of WIDTH coordinates of a point,
+// and as many of each of ROWS partners at a time. Without CHUNKS a point has too many coordinates for that.
 
 #include "matches.cuh"
 
@@ -97,13 +97,13 @@ struct Scores {
 };
 
 // Costs in full space, each pair with a share `mass` of the whole, by the points of the clouds that have partners,
-// `of_x (slices, n)` and `of_y (slices, n)`: those of x are added up, or those of y where x has none. `more_mass` is added
-// to `mass`: 0, or NaN where a direction is NaN. Where `gradient` is not null it gets the gradients by these points, those
-// of y below those of x; they are added to it unless these directions are the `first`. What is added up is always added
-// in the same order.
+// `of_x (slices, n)` and `of_y (slices, n)`: those of x are added up, or those of y where x has none. `more_mass` is
+// added to `mass`: 0, or NaN where a direction is NaN. Where `gradient` is not null it gets the gradients by these
+// points, those of y below those of x; they are added to it unless these directions are the `first`. What is added up
+// is always added in the same order.
 //
-// A cloud takes `blocks`. `lanes` threads hold a point, at least as many as it has partners at a time, and `spread` groups
-// of them share out its directions.
+// A cloud takes `blocks`. `lanes` threads hold a point, at least as many as it has partners at a time, and `spread`
+// groups of them share out its directions.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) price_points(
     const float* x, const float* y, const int* of_x, const int* of_y, const float* more_mass, float* gradient,
     double* scores, double* all_scores, u32* done, float* total, long long* step, long long first, int slices, int n,

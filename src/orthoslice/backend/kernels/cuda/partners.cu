@@ -1,8 +1,8 @@
 // Who is matched with whom where two clouds `x (n, dim)` and `y (n, dim)` are coupled by their orders along directions.
 //
-// Places `(2, slices, n)` are those of sorted projections, in clouds that are themselves read in an order, `order (2, n)`.
-// Partners `of_x (slices, n)` and `of_y (slices, n)` are written for the clouds for which they are not null. No
-// block of the kernel that reads them is `done` yet.
+// Places `(2, slices, n)` are those of sorted projections, in clouds that are themselves read in an order,
+// `order (2, n)`. Partners `of_x (slices, n)` and `of_y (slices, n)` are written for the clouds for which they are not
+// null. No block of the kernel that reads them is `done` yet.
 //
 // Compiled with THREADS defined.
 
@@ -26,7 +26,8 @@ struct Row {
 // Short rows, by `blocks` that take one after the other, with both orders on chip: partners are put in order there, and
 // written in one go. There are `rows` of all clouds that have partners.
 extern "C" __global__ void __launch_bounds__(THREADS) match_short_rows(
-    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int rows, int blocks) {
+    const long long* order, const int* places, int* of_x, int* of_y, u32* done, int slices, int n, int rows,
+    int blocks) {
     SHARED(u16, on_chip);
     u16 *x_order = on_chip, *y_order = x_order + n, *partners = y_order + n;
     if (blockIdx.x == 0 && threadIdx.x == 0) *done = 0;

@@ -127,8 +127,8 @@ class ProjectedStep:
         self._order, n_scores = ordering(device, 2, n, dim), shape.blocks * len(self._sizes)
         numbers = shape, n_scores, p, 1 / (n * slices)
         self._parts = {size: _Part(device, n, dim, size, *numbers) for size in set(self._sizes)}
-        # Words to work in: of the order, orders and scores of twice the width, a count, and projections. Over those
-        # of short rows places are written, and partners over those of long ones.
+        # Words to work in: of the order, orders and scores of twice the width, a count, and projections. Places
+        # are written over those of short rows, and partners over those of long ones.
         self._words = self._order.words, 4 * n, 4 * -(-n_scores // 2), 4, 2 * most * n
         self._are_apart = n <= longest_on_chip(device)
 
