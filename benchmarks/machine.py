@@ -62,10 +62,7 @@ def numpy_features() -> dict[str, bool]:
 
 
 def wait_for_compilers() -> None:
-    """Return when no thread of ours compiles GPU kernels that other sizes will need.
-
-    They take the processor from whatever is timed meanwhile, ours and others'.
-    """
+    """Return when no thread of ours compiles GPU kernels that other sizes will need."""
     for thread in threading.enumerate():
         if thread.name == "orthoslice-compiler":
             thread.join()
