@@ -23,6 +23,15 @@ torch = pytest.importorskip("torch")
 KINDS = ["normal", "clusters", "heavy tails", "one law", "grid"]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Steps are short: threads of torch that wait for each other take longer than the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def clouds(rng, kind, n, dim):
     x, y = rng.normal(size=(n, dim)), rng.normal(size=(n, dim))
     if kind != "one law":

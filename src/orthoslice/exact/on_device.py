@@ -50,10 +50,11 @@ _LEAST_GAIN, _MOST_STAYS = 0.95, 3
 # Rounds before the host looks how many rows are left: of many rows, and of few. Rounds before lists are made
 # anew, though rows still bid.
 _ROUNDS, _LAST_ROUNDS, _LONGEST_PLAY = 8, 512, 4096
-# How often lists are made anew before the other side bids, and before a level is given up.
-_TURN, _PATIENCE = 10, 300
+# How often lists are made anew before the other side bids, and before a level is given up: so many times, and
+# once more for so many points.
+_TURN, _PATIENCE, _POINTS_A_TURN = 10, 300, 1000
 # Rows that are left over are matched with the columns left over by SciPy, up to this many.
-_MOST_LEFT = 1024
+_MOST_LEFT = 2048
 # Up to _FEW_DIMS dimensions points of a tile are near each other, and what is far is left out, for clouds of
 # more tiles than _FEW_TILES. Soft minima reach that many temperatures up: exp(-25) of 10^6 points is 10^-5.
 _FEW_DIMS, _FEW_TILES, _HEAT_REACH = 6, 64, 25.0
@@ -389,7 +390,9 @@ class Auction:
         costs = pair_lengths(self.problem.x, self.problem.y, at, to) ** p
         eps, proved = max(_HOTTEST * float(costs.mean()), _LEAST_HEAT), 0.0
         if n > _MOST_WARMED:
-            at, to = (x.rows.new_tensor(draws.permutation(n)[:_FEW_WARMED]).long() for _ in range(2))
+            # Sorted, neighbours stay neighbours.
+            some = [np.sort(draws.permutation(n)[:_FEW_WARMED]) for _ in range(2)]
+            at, to = (sys.modules["torch"].as_tensor(c, device=x.rows.device) for c in some)
             x, y = x.chosen(at), y.chosen(to)
         f = g = self.price[: x.n]
         for _ in range(_MOST_LEVELS):
@@ -443,7 +446,7 @@ class Auction:
         self._release(eps)
         rows, hall = self._free(self.side), self._hall(eps)
         turn, begun = 0, len(rows)
-        for _ in range(_PATIENCE):
+        for _ in range(_PATIENCE + self.bidders.n // _POINTS_A_TURN):
             if len(rows) == 0 or limits.passed:
                 return
             rows = self._play(rows, hall, limits)
