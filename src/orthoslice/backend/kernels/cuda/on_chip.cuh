@@ -43,7 +43,7 @@ __device__ __forceinline__ int at(int k) { return k + (k >> 5); }
 // are scarce.
 __device__ __forceinline__ int own_count(int n) { return (n - (int)threadIdx.x + THREADS - 1) / THREADS; }
 __device__ __forceinline__ int at_own(int r) { return at(threadIdx.x) + r * (THREADS + THREADS / 32); }
-static_assert(THREADS % 32 == 0, "threads come in warps");
+static_assert(THREADS % 32 == 0 && THREADS >= WINDOW, "threads come in warps");
 
 __device__ __forceinline__ void sort_two(u32& a, u32& b) {
     u32 low = min(a, b);
@@ -84,45 +84,36 @@ struct Placed : Numbers {
     __device__ __forceinline__ void put(long long k, u64 entry) const { put_word(index(k), entry); }
 };
 
-// Settle the order within windows of SIZE padded entries, the first of which begins at SHIFT.
+__device__ __forceinline__ int whole_windows(int n) { return (n + WINDOW - 1) / WINDOW * WINDOW; }
+
+// Settle the order within windows of SIZE padded entries, the first of which begins at SHIFT; n is a multiple of WINDOW. What
+// is left at the end of a row was in one window before.
 template <int SIZE, int SHIFT, class Entries>
 __device__ __forceinline__ void sort_each_window(Entries entries, int n, int crowd) {
-    typedef typename Entries::Entry Entry;
-    for (int first = threadIdx.x * SIZE + SHIFT; first < n; first += THREADS * SIZE) {
+    for (int first = threadIdx.x * SIZE + SHIFT; first + SIZE <= n; first += THREADS * SIZE) {
         // Either half lies within one line of 32 words.
         const int lower = at(first), upper = at(first + SIZE / 2) - SIZE / 2;
         auto word = [&](int j) { return (j < SIZE / 2 ? lower : upper) + j; };
-        const bool is_whole = first + SIZE <= n;
-        Entry window[SIZE];
-        if (is_whole) {
+        typename Entries::Entry window[SIZE];
 #pragma unroll
-            for (int j = 0; j < SIZE; j++) window[j] = entries.at_word(word(j));
-        } else {
-#pragma unroll
-            for (int j = 0; j < SIZE; j++) window[j] = first + j < n ? entries.at_word(word(j)) : ~(Entry)0;
-        }
+        for (int j = 0; j < SIZE; j++) window[j] = entries.at_word(word(j));
         for (int round = 0; round < crowd; round += 2) {
 #pragma unroll
             for (int j = 0; j + 1 < SIZE; j += 2) sort_two(window[j], window[j + 1]);
 #pragma unroll
             for (int j = 1; j + 1 < SIZE; j += 2) sort_two(window[j], window[j + 1]);
         }
-        if (is_whole) {
 #pragma unroll
-            for (int j = 0; j < SIZE; j++) entries.put_word(word(j), window[j]);
-        } else {
-#pragma unroll
-            for (int j = 0; j < SIZE; j++)
-                if (first + j < n) entries.put_word(word(j), window[j]);
-        }
+        for (int j = 0; j < SIZE; j++) entries.put_word(word(j), window[j]);
     }
     __syncthreads();
 }
 
 // Settle the order within cells of at most `crowd` padded entries, given that cells are in order: a cell lies within some
-// window. Smaller windows keep more threads busy.
+// window. Smaller windows keep more threads busy. After the n entries come such as are above all, up to a whole window.
 template <class Entries>
 __device__ __noinline__ void sort_windows(Entries entries, int n, int crowd) {
+    n = whole_windows(n);
     if (crowd <= CROWD / 2) {
         sort_each_window<WINDOW / 2, 0>(entries, n, crowd);
         sort_each_window<WINDOW / 2, WINDOW / 4>(entries, n, crowd);
@@ -356,6 +347,8 @@ __device__ void sort_on_chip(
             if (g + j < own) keys[at(dealt[g + j])] = ordered(values[g + j]);
         }
     }
+    const int beyond = n + threadIdx.x;
+    if (beyond < whole_windows(n)) keys[at(beyond)] = ~0u;
     __syncthreads();
     if (placed) {
         // The cells have served; their room is for the places.
@@ -372,6 +365,7 @@ __device__ void sort_on_chip(
             for (int j = 0; j < GROUP; j++)
                 if (g + j < own) cells[at(dealt[g + j])] = own_places[j];
         }
+        if (beyond < whole_windows(n)) cells[at(beyond)] = ~0u;
         __syncthreads();
     }
     if (crowd > 1) {
