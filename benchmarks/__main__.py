@@ -43,7 +43,13 @@ def cpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: Lis
 
 
 @app.command()
-def gpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: List = False) -> None:
+def gpu(
+    smoke: Smoke = False,
+    only: Only = None,
+    out: Out = None,
+    show_list: List = False,
+    seconds: Annotated[float, typer.Option(help="Begin no problem after these; exit 1 if any is left.")] = 1e9,
+) -> None:
     """Run this library and its peers side by side on one NVIDIA GPU."""
     if show_list:
         _print_groups(GPU_GROUPS)
@@ -55,7 +61,11 @@ def gpu(smoke: Smoke = False, only: Only = None, out: Out = None, show_list: Lis
         _refuse(refusal)
     start = time.perf_counter()
     outcome = suite.run_suite(
-        chosen, smoke=smoke, say=_say, keep=lambda run, rows: report.store(folder, run, rows, page.GPU)
+        chosen,
+        smoke=smoke,
+        say=_say,
+        keep=lambda run, rows: report.store(folder, run, rows, page.GPU),
+        seconds=seconds,
     )
     _write(page.GPU, folder, outcome, start)
 

@@ -52,6 +52,8 @@ def pot_backends(arrays: str) -> dict[str, str]:
 class Worker:
     """A running process and how to ask it."""
 
+    reply_limit_s = REPLY_LIMIT_S
+
     def __init__(self, contender: Contender, threads: int | None, device: str = "cpu") -> None:
         command = [sys.executable, "-m", "benchmarks.worker", contender.library, contender.arrays]
         self.process = subprocess.Popen(
@@ -70,13 +72,13 @@ class Worker:
         try:
             self.process.stdin.write(json.dumps({"operation": operation, **fields}).encode() + b"\n")
             self.process.stdin.flush()
-            ready = select.select([self.process.stdout], [], [], REPLY_LIMIT_S)[0]
+            ready = select.select([self.process.stdout], [], [], self.reply_limit_s)[0]
             timed_out, line = not ready, self.process.stdout.readline() if ready else b""
         except BrokenPipeError:
             timed_out, line = False, b""
         if timed_out:
             self.close()
-            raise Refusal(f"failed: no reply to `{operation}` in {REPLY_LIMIT_S:.0f} s")
+            raise Refusal(f"failed: no reply to `{operation}` in {self.reply_limit_s:.0f} s")
         if not line:
             raise Refusal(f"failed: the process ended with status {self.process.wait()}")
         reply: dict[str, Any] = json.loads(line)

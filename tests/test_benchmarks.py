@@ -427,6 +427,30 @@ def test_a_gradient_on_drawn_directions_is_not_compared() -> None:
     assert not agreement.judge({"value": 1.0, "vector": other}, expected, drawn).agrees
 
 
+def test_groups_of_few_problems_come_first() -> None:
+    """After the control, which always runs; those of every kind of data are cut first if time runs out."""
+    pytest.importorskip("torch")
+    from benchmarks.gpu.suite import in_order
+
+    order = in_order({"data", "jax", "floors", "weighted_data"}, gpu_problems.full_problems())
+    assert order == ["control", "floors", "jax", "weighted_data", "data"]
+
+
+def test_what_is_left_out_is_complained_of() -> None:
+    """Where the time is up nothing is begun, no row is stored, and no target counts as measured."""
+    pytest.importorskip("torch")
+    from benchmarks.gpu import suite as gpu_suite
+
+    kept: list[Any] = []
+    outcome = gpu_suite.run_suite(
+        {"band"}, smoke=True, say=lambda _: None, keep=lambda *given: kept.append(given), seconds=-1.0
+    )
+    assert (outcome.rows, kept) == ([], [])
+    assert len(outcome.complaints) == 2
+    assert all("left out" in text for text in outcome.complaints)
+    assert targets_met(outcome.rows) == {}
+
+
 def test_nothing_is_timed_while_kernels_are_compiled() -> None:
     """Threads that compile are waited for; others, which may never end, are not."""
     done, may_end = [], threading.Event()

@@ -57,7 +57,7 @@ DATA = ((256, 16, 128), (4096, 16, 64), (20_011, 3, 64), (300_007, 3, 64), (1_00
 PROJECTED = ((1024, 64, 256), (4096, 64, 256), (16384, 128, 512))
 BAND = tuple((n, 16, 64) for n in (16_385, 20_011, 30_000, 40_000, 60_000))
 HADAMARD = ((256, 128, 128), (4096, 128, 128), (1024, 2048, 2048), (1024, 4096, 4096))
-FEWER_DATA = ((4096, 16, 64), (100_003, 3, 64))
+FORWARD_DATA, BACKWARD_DATA = ((4096, 16, 64),), ((100_003, 3, 64),)
 """Of every kind of data, with weights and in JAX."""
 _SIZES_DIM = 16
 
@@ -70,7 +70,9 @@ def sizes(powers: Iterable[int], others: Iterable[int] = ()) -> list[tuple[int, 
 
 def full_problems() -> list[Problem]:
     """The problems that targets are stated for, and those around them."""
-    return _later_problems(SIZES, kinds=FEWER_DATA, band=BAND, hadamard=HADAMARD) + _problems(
+    return _later_problems(
+        SIZES, kinds=(FORWARD_DATA, BACKWARD_DATA), band=BAND, hadamard=HADAMARD
+    ) + _problems(
         SIZES,
         small=SMALL,
         projected=PROJECTED,
@@ -84,7 +86,9 @@ def full_problems() -> list[Problem]:
 def smoke_problems() -> list[Problem]:
     """The same groups in sizes that take no time."""
     tiny = [(64, 8, 64), (300, 3, 64)]
-    return _later_problems(tiny, kinds=[(60, 3, 8)], band=[(70, 3, 8)], hadamard=[(64, 8, 64)]) + _problems(
+    return _later_problems(
+        tiny, kinds=([(60, 3, 8)], [(60, 3, 8)]), band=[(70, 3, 8)], hadamard=[(64, 8, 64)]
+    ) + _problems(
         tiny,
         small=tiny[:1],
         projected=[(40, 5, 12)],
@@ -129,24 +133,27 @@ def _problems(
 def _later_problems(
     given: Iterable[tuple[int, int, int]],
     *,
-    kinds: Iterable[tuple[int, int, int]],
+    kinds: tuple[Iterable[tuple[int, int, int]], Iterable[tuple[int, int, int]]],
     band: Iterable[tuple[int, int, int]],
     hadamard: Iterable[tuple[int, int, int]],
 ) -> list[Problem]:
-    """Weights, clouds between short and long, Hadamard blocks, and JAX; forward and with gradients."""
-    given, kinds, band, hadamard = map(list, (given, kinds, band, hadamard))
+    """Weights, clouds between short and long, Hadamard blocks, and JAX; forward and with gradients.
+
+    `kinds` are the sizes of every kind of data forward, and with gradients.
+    """
+    given, band, hadamard = map(list, (given, band, hadamard))
     found: list[Problem] = []
     ways: tuple[tuple[str, Task, Task], ...] = (
         ("", "sliced", "sliced"),
         ("_backward", "gradient", "gradients"),
     )
-    for ending, task, of_data in ways:
+    for (ending, task, of_data), sizes_of_data in zip(ways, kinds, strict=True):
         found += _with_weights(_group(f"weighted{ending}", WEIGHTED, given, task))
-        found += _with_weights(_of_all_kinds(_group(f"weighted_data{ending}", PAIR, kinds, of_data)))
+        found += _with_weights(_of_all_kinds(_group(f"weighted_data{ending}", PAIR, sizes_of_data, of_data)))
         found += _group(f"band{ending}", PAIR, band, task)
         found += _group(f"hadamard{ending}", DRAWN, hadamard, task)
         found += _group(f"jax{ending}", JAX, given, task)
-        found += _of_all_kinds(_group(f"jax_data{ending}", JAX, kinds, of_data))
+        found += _of_all_kinds(_group(f"jax_data{ending}", JAX, sizes_of_data, of_data))
     return found
 
 

@@ -23,6 +23,9 @@ _QUEUED_S = 0.05
 _CYCLES_A_SECOND = 2e9
 _WARM_UPS = 3
 
+# Compiling a function of JAX takes seconds; what takes longer than this is stuck.
+_REPLY_LIMIT_S = 30.0
+
 
 class DeviceSession(Session):
     """One contender and the problem it was last given, with its data on the device."""
@@ -151,7 +154,9 @@ class DevicePool(Pool):
 
     def start(self, contender: Contender, threads: int | None) -> Worker:
         if contender.arrays == "jax":
-            return Worker(contender, threads, self.device)
+            worker = Worker(contender, threads, self.device)
+            worker.reply_limit_s = _REPLY_LIMIT_S
+            return worker
         return Here(contender, self.device)
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import re
 import subprocess
 import time
-from collections.abc import Callable, Set
+from collections import Counter
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from benchmarks.gpu import GROUPS
 from benchmarks.gpu.problems import SCHEDULE, SMOKE_SCHEDULE, full_problems, smoke_problems
 from benchmarks.gpu.session import DevicePool
 from benchmarks.machine import describe_machine
+from benchmarks.problems import Problem
 from benchmarks.processes import Refusal
 from benchmarks.runner import Row, run
 from benchmarks.suite import Outcome, complaints, describe_run
@@ -34,21 +37,27 @@ def run_suite(
     smoke: bool,
     say: Callable[[str], None],
     keep: Callable[[dict[str, Any], list[Row]], Any],
+    seconds: float = math.inf,
 ) -> Outcome:
-    """Run groups of problems, the negative control first; `keep` gets a group's rows after every problem."""
+    """Run groups of problems, the negative control first; `keep` gets a group's rows after every problem.
+
+    Groups of few problems come next. After `seconds` no problem is begun, and those that are left out are told.
+    """
     device = "cpu" if smoke else "cuda"
     schedule = SMOKE_SCHEDULE if smoke else SCHEDULE
     problems = smoke_problems() if smoke else full_problems()
     machine = describe_machine() | {"gpu": "no GPU" if smoke else describe_gpu()}
     rows: list[Row] = []
     found: list[str] = []
+    end = time.perf_counter() + seconds
     with DevicePool(device) as pool:
-        for name in GROUPS:
-            if name not in groups | {"control"}:
-                continue
+        for name in in_order(groups, problems):
             start = time.perf_counter()
             part: list[Row] = []
             for problem in (p for p in problems if p.group == name):
+                if time.perf_counter() > end:
+                    found.append(f"{name}: {problem.name}: left out: the time was up.")
+                    continue
                 try:
                     part += run([problem], schedule, pool, say)
                 except Refusal as refusal:
@@ -60,6 +69,13 @@ def run_suite(
             say(f"{name}: {time.perf_counter() - start:.1f} s")
         about = describe_run(machine, pool, smoke=smoke)
     return Outcome(rows, about, [*found, *complaints(rows)])
+
+
+def in_order(groups: Set[str], problems: Sequence[Problem]) -> list[str]:
+    """The control, then groups by how many problems they have: where time runs out, fewest groups are cut."""
+    counts = Counter(problem.group for problem in problems)
+    others = sorted((name for name in GROUPS if name in groups - {"control"}), key=lambda name: counts[name])
+    return ["control", *others]
 
 
 def describe_gpu() -> str:
