@@ -237,15 +237,13 @@ def test_runs_are_those_of_the_paper_first() -> None:
     assert {sum(job.lane % 5 == lane for job in paper) for lane in range(5)} == {6}
 
 
-def curve_rows(
-    finals: dict[tuple[float, str], list[float]], *, taken: dict[str, float] | None = None, start: float = 20.0
-) -> list[dict[str, Any]]:
+def curve_rows(finals: dict[tuple[float, str], list[float]], *, start: float = 20.0) -> list[dict[str, Any]]:
     """Rows of 20 sweeps in which the loss goes down to these numbers, one a seed."""
     made = []
     for (rate, estimator), ends in finals.items():
         for seed, end in enumerate(ends):
             run = curve_config.Run("mnist", "bf16", 50, rate, estimator, seed)
-            seconds = (taken or {}).get(estimator, 4.0) + 0.01 * (seed % 2)
+            seconds = 4.0 + 0.01 * (seed % 2)
             for sweep in range(1, 21):
                 loss = end + (start - end) / sweep if sweep < 20 else end
                 made.append(
@@ -261,24 +259,42 @@ def curve_rows(
     return made
 
 
+def timing_rows(distance: dict[str, float], step: dict[str, float]) -> list[dict[str, Any]]:
+    """Rows of eight rounds in which all estimators are slow in turn; 128 directions say the opposite."""
+    made = []
+    for count in (50, 128):
+        for number in range(8):
+            for name in curve_config.ESTIMATORS:
+                row = {"device": "cuda", "n_directions": count, "estimator": name, "round": number}
+                sign, extra = (1 if count == 50 else -1), 0.3 * (number % 2)
+                row["step_ms"] = 9.0 + sign * step.get(name, 0.0) + extra
+                row["distance_ms"] = 1.0 + sign * distance.get(name, 0.0) + extra
+                made.append(row)
+    return made
+
+
 def test_claims_of_figure_3_follow_the_curves() -> None:
     base = [5.0, 5.5, 4.5, 5.2, 4.8]
     nearly = [value * (1 + 1e-3 * sign) for value, sign in zip(base, (1, -1, 1, -1, 1), strict=True)]
     lower = [0.95 * value for value in nearly]
 
-    def held(fast: list[float], slow: list[float], taken: dict[str, float]) -> list[bool]:
+    def held(fast: list[float], slow: list[float], timed: list[dict[str, Any]]) -> list[bool]:
         finals = {(1e-4, "iid"): base, (1e-4, "orthogonal"): fast, (1e-4, "hadamard"): fast}
         finals |= {(1e-5, "iid"): base, (1e-5, "orthogonal"): slow, (1e-5, "hadamard"): slow}
-        return [claim.held for claim in curve_claims.judge(curve_rows(finals, taken=taken))]
+        return [claim.held for claim in curve_claims.judge(curve_rows(finals), timed)]
 
-    assert held(nearly, lower, {"hadamard": 3.0}) == [True] * 5
-    assert held(lower, nearly, {"hadamard": 4.01}) == [True, True, False, False, False]
+    less, more = {"hadamard": -0.02}, {"hadamard": 0.02}
+    assert held(nearly, lower, timing_rows(less, less)) == [True] * 6
+    assert held(lower, nearly, timing_rows(more, less)) == [True, True, False, False, False, True]
+    assert held(nearly, lower, timing_rows(less, {})) == [True] * 5 + [False]
+    # Without timed rows the trainings' own seconds count, which are the same for all here.
+    assert held(nearly, lower, []) == [True] * 4 + [False]
     rows = curve_rows({(1e-4, name): base for name in curve_config.ESTIMATORS})
     # Without the paper's two learning rates only the runs themselves are judged.
-    assert [claim.held for claim in curve_claims.judge(rows)] == [True, True]
-    assert [claim.held for claim in curve_claims.judge(rows[:-1])] == [False, True]
+    assert [claim.held for claim in curve_claims.judge(rows, [])] == [True, True]
+    assert [claim.held for claim in curve_claims.judge(rows[:-1], [])] == [False, True]
     rising = curve_rows({(1e-4, name): base for name in curve_config.ESTIMATORS}, start=2.0)
-    assert [claim.held for claim in curve_claims.judge(rising)] == [True, False]
+    assert [claim.held for claim in curve_claims.judge(rising, [])] == [True, False]
 
 
 def test_numbers_of_curves() -> None:

@@ -45,10 +45,12 @@ def machine() -> dict[str, str]:
 
 
 def check(rows: list[Row]) -> list[Claim]:
-    """What the paper says of the two learning rates and of time, judged with intervals over seeds."""
+    """What the paper says of two learning rates and of time, judged with intervals over seeds and rounds."""
     from experiments.fig3_swae.claims import judge
+    from experiments.fig3_swae.timing import KEPT
+    from experiments.trainings import read_rows
 
-    return judge(rows)
+    return judge(rows, read_rows(KEPT) if KEPT.exists() else [])
 
 
 def plot(rows: list[Row]) -> Figure:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+
+import numpy as np
+
 from experiments.common import Claim
 from experiments.fig3_swae.config import ESTIMATORS, Config
 from experiments.fig3_swae.curves import Curve, Kind, difference, make_curves
@@ -11,8 +15,8 @@ SIMILAR = 0.01
 """Of the log loss: curves that differ by no more than 1% in loss behave similarly."""
 
 
-def judge(rows: list[Row]) -> list[Claim]:
-    """That all runs are whole and learn; and of the paper's own runs what it says of them.
+def judge(rows: list[Row], timed: list[Row]) -> list[Claim]:
+    """That all runs are whole and learn; and what the paper says of its own runs, and of steps timed since.
 
     Differences are of the same seeds, with Student's 95% intervals; two that are judged together have a level
     that leaves 95% for both.
@@ -22,7 +26,8 @@ def judge(rows: list[Row]) -> list[Claim]:
     paper = Config.data, Config.precision, Config.n_directions
     fast, slow = (curves.get(Kind(*paper, rate), {}) for rate in Config.learning_rates)
     if fast and slow:
-        claims += [_similar(fast), _faster(slow), _cheaper(fast)]
+        claims += [_similar(fast), _faster(slow)]
+        claims += _cheaper(timed) if timed else [_cheaper_sweeps(fast)]
     return claims
 
 
@@ -72,7 +77,8 @@ def _faster(paper: dict[str, Curve]) -> Claim:
     )
 
 
-def _cheaper(paper: dict[str, Curve]) -> Claim:
+def _cheaper_sweeps(paper: dict[str, Curve]) -> Claim:
+    """Of the trainings themselves, which shared a machine with others."""
     mean, low, high = difference(paper["hadamard"].sweep_seconds, paper["orthogonal"].sweep_seconds)
     parts = [f"{ESTIMATORS[name]} {curve.sweep_seconds.mean():.3f}" for name, curve in paper.items()]
     return Claim(
@@ -80,6 +86,28 @@ def _cheaper(paper: dict[str, Curve]) -> Claim:
         high < 0,
         f"seconds: {', '.join(parts)}; HD - orthogonal: {mean:.3f} ({low:.3f} to {high:.3f})",
     )
+
+
+def _cheaper(timed: list[Row]) -> list[Claim]:
+    """Of rounds in which the estimators took turns alone on a machine, with the paper's count of directions."""
+    claims = []
+    for what, column in (("The distance and its gradient take", "distance_ms"), ("A step takes", "step_ms")):
+        found: dict[str, list[float]] = {}
+        for row in timed:
+            if row["n_directions"] == Config.n_directions:
+                found.setdefault(row["estimator"], []).append(row[column])
+        mean, low, high = difference(np.array(found["hadamard"]), np.array(found["orthogonal"]))
+        medians = ", ".join(
+            f"{label} {statistics.median(found[name]):.4g}" for name, label in ESTIMATORS.items()
+        )
+        claims.append(
+            Claim(
+                f"{what} less time with HD than with orthogonal directions.",
+                high < 0,
+                f"ms: {', '.join(medians)}; HD - orthogonal: {mean:.4f} ({low:.4f} to {high:.4f})",
+            )
+        )
+    return claims
 
 
 def _interval(found: tuple[float, float, float]) -> str:
