@@ -287,6 +287,8 @@ def test_claims_of_figure_3_follow_the_curves() -> None:
     assert held(nearly, lower, timing_rows(less, less)) == [True] * 6
     assert held(lower, nearly, timing_rows(more, less)) == [True, True, False, False, False, True]
     assert held(nearly, lower, timing_rows(less, {})) == [True] * 5 + [False]
+    detail = curve_claims._cheaper(timing_rows(less, less))[0].detail
+    assert detail.startswith("ms: iid 1.15, orthogonal 1.15, HD 1.13; HD - orthogonal: -0.0200 (")
     # Without timed rows the trainings' own seconds count, which are the same for all here.
     assert held(nearly, lower, []) == [True] * 4 + [False]
     rows = curve_rows({(1e-4, name): base for name in curve_config.ESTIMATORS})

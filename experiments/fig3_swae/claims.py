@@ -97,9 +97,7 @@ def _cheaper(timed: list[Row]) -> list[Claim]:
             if row["n_directions"] == Config.n_directions:
                 found.setdefault(row["estimator"], []).append(row[column])
         mean, low, high = difference(np.array(found["hadamard"]), np.array(found["orthogonal"]))
-        medians = ", ".join(
-            f"{label} {statistics.median(found[name]):.4g}" for name, label in ESTIMATORS.items()
-        )
+        medians = [f"{label} {statistics.median(found[name]):.4g}" for name, label in ESTIMATORS.items()]
         claims.append(
             Claim(
                 f"{what} less time with HD than with orthogonal directions.",
