@@ -119,12 +119,30 @@ def test_large_clouds_of_unequal_size_are_coupled_almost_optimally(weighted: boo
     x, y = rng.normal(size=(900, 3)), rng.normal(size=(600, 3)) + 0.5
     a, b = (weights(rng, n) if weighted else np.full(n, 1 / n) for n in (900, 600))
     options = {"x_weights": a, "y_weights": b} if weighted else {}
-    coupling = osl.match(x, y, rng=0, **options)
-    assert_couples(coupling, a, b)
     exact = osl.wasserstein(x, y, **options).value
     start = osl.match(x, y, rng=0, n_sweeps=0, **options)
     assert_couples(start, a, b)
-    assert exact * (1 - 1e-9) <= coupling.cost() < 1.02 * exact < 1.2 * exact < start.cost()
+    # By auction, and by rounds of groups.
+    for n_sweeps, above in ((None, 1.002), (30, 1.02)):
+        coupling = osl.match(x, y, rng=0, n_sweeps=n_sweeps, **options)
+        assert_couples(coupling, a, b)
+        assert exact * (1 - 1e-9) <= coupling.cost() < above * exact < 1.2 * exact < start.cost()
+
+
+@pytest.mark.parametrize(("n", "dim"), [(400, 2), (1300, 6)])
+def test_weights_that_are_zero_or_ties_and_any_order_of_rows(n: int, dim: int) -> None:
+    """With weights pairs are those of the solver of W, below and above where it is an auction."""
+    rng = np.random.default_rng(8)
+    x, y = np.round(rng.normal(size=(n, dim)), 1), np.round(rng.normal(size=(n, dim)) + 0.5, 1)
+    a, b = weights(rng, n), weights(rng, n)
+    a[:7] = 0
+    a /= a.sum()
+    one = osl.match(x, y, x_weights=a, y_weights=b, rng=0)
+    assert_couples(one, a, b)
+    assert one.cost() < 1.002 * osl.wasserstein(x, y, x_weights=a, y_weights=b).value
+    turn = rng.permutation(n)
+    two = osl.match(x[turn], y, x_weights=a[turn], y_weights=b, rng=3, workers=1)
+    np.testing.assert_allclose(two.to_dense(), one.to_dense()[turn], atol=1e-15)
 
 
 @st.composite

@@ -7,8 +7,11 @@ from typing import cast
 
 import numpy as np
 
+from orthoslice.applications.match.regroup import MassPairs
 from orthoslice.backend.array_types import FloatArray, IntArray
+from orthoslice.backend.arrays import Array
 from orthoslice.backend.kernels import numba_refusal
+from orthoslice.clouds.cloud import Cloud
 from orthoslice.clouds.ready import ReadyCloud
 
 # The cost is above the least one by about this share at most. Less saves little time.
@@ -21,16 +24,13 @@ _LARGEST_POWER = 4.0
 _POINT_BYTES, _COORDINATE_BYTES, _MOST_BYTES = 1000, 40, 256_000_000
 
 
-def auction_refusal(x: ReadyCloud, p: float, most: int, memory: int) -> str | None:
-    """Why an auction cannot find the pairs of clouds of this size, `most` at most; None if it can.
-
-    In few dimensions rounds take longer than it up to more points.
-    """
-    if x.n > most:
+def auction_refusal(x: ReadyCloud, y: ReadyCloud, p: float, most: int, memory: int) -> str | None:
+    """Why an auction is not to find the pairs of clouds, of up to `most` points each; None if it is."""
+    if max(x.n, y.n) > most:
         return f"it is slower above {most} points"
     if p > _LARGEST_POWER:
         return f"costs to a power above {_LARGEST_POWER:g} round too much"
-    if memory < 2 * x.n * (_POINT_BYTES + _COORDINATE_BYTES * x.dim):
+    if memory < (x.n + y.n) * (_POINT_BYTES + _COORDINATE_BYTES * x.dim):
         return "there is too little memory"
     return numba_refusal()
 
@@ -60,3 +60,19 @@ def auction_partners(x: ReadyCloud, y: ReadyCloud, p: float, memory: int) -> Int
     partner = np.empty_like(ones)
     partner[placed.ix] = placed.iy
     return partner
+
+
+def auction_pairs(x: ReadyCloud, y: ReadyCloud, p: float, memory: int) -> MassPairs:
+    """A coupling of clouds with weights or of unequal sizes whose cost is within 0.1% of the least one."""
+    from orthoslice.exact.transport import Effort, transport_clouds
+
+    effort = Effort(_RTOL, None, min(memory, _MOST_BYTES), False)
+    clouds = [Cloud(c.points, None if c.weights is None else _shares(c.weights)) for c in (x, y)]
+    found = transport_clouds(clouds[0], clouds[1], p, effort).coupling
+    return MassPairs(found.ix, found.iy, found.mass)
+
+
+def _shares(weights: Array) -> FloatArray:
+    """Weights whose sum is 1 to the last digit."""
+    values: FloatArray = np.asarray(weights, dtype=np.float64)
+    return values / math.fsum(values.tolist())
