@@ -35,8 +35,8 @@ class SlicedWassersteinLoss(Loss):
         The power, at least 1.
     directions
         A name as in :func:`orthoslice.sliced_wasserstein`, a sampler from :mod:`orthoslice.directions`, or unit
-        rows `(slices, dim)`, which are then the same at every step. A GPU draws orthogonal and independent ones
-        itself; others take the way of the public function. In up to 9 dimensions
+        rows `(slices, dim)`, which are then the same at every step. A GPU draws orthogonal, independent and, in
+        sliced losses, Hadamard ones itself; others take the way of the public function. In up to 9 dimensions
         ``directions=Auto(replicates=1)`` makes gradients that vary less: see "Which directions?" in the docs.
     target
         A cloud `(m, dim)` that stays the same: the loss is then called with `x` alone. It is copied, so writes
