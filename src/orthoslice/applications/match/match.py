@@ -121,8 +121,7 @@ def match(
     ``match(x, y).cost()``, which has a gradient. In host memory it is optimal up to 512 points a side, or 1,024
     in more than 4 dimensions. With numba and p up to 4 it is within 0.1% of W_p up to 5,000, or 16,384 in up to
     4 dimensions or with weights or unequal sizes. Of more points it is within some percent, and takes about
-    n log n time.
-    :func:`wasserstein` is always optimal, or as near as was asked for, and takes n^2 to n^3.
+    n log n time. :func:`wasserstein` is always optimal, or as near as was asked for, and takes n^2 to n^3.
 
     Parameters
     ----------
@@ -138,9 +137,8 @@ def match(
         What induces couplings to begin with; 32 directions by default. If given, no auction is held.
     n_sweeps
         How often all points are put into new groups and matched anew there. If given, no auction is held. None
-        means until three sweeps
-        lower the cost by less than half a percent, at most 30 of them; on accelerators, where no cost is read,
-        24, or 12 other than on NVIDIA GPUs.
+        means until three sweeps lower the cost by less than half a percent, at most 30 of them; on
+        accelerators, where no cost is read, 24, or 12 other than on NVIDIA GPUs.
     progress
         Show a progress bar on stderr.
 
