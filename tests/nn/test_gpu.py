@@ -38,6 +38,35 @@ def gpu_losses(target):
     return [*((loss, (target,)) for loss in losses), (fixed, ())]
 
 
+def some_weights(n):
+    weights = torch.rand(n, device="cuda")
+    return weights / weights.sum()
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_replays_of_a_graph_see_other_weights(gpu_clouds, dtype):
+    """Those that lie in the same tensor then, sound or not; weights seen before the capture are not kept."""
+    x, y = (c.detach() for c in gpu_clouds)
+    loss = nn.SlicedWassersteinLoss(directions=drawn().float()).to("cuda")
+    weights = some_weights(300).to(dtype)
+    loss(x, y, x_weights=weights)
+    loss.value_and_grad(x, y, x_weights=weights)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value, gradient = loss.value_and_grad(x, y, x_weights=weights)
+    for _ in range(3):
+        weights.copy_(some_weights(300))
+        graph.replay()
+        expected = loss.value_and_grad(x, y, x_weights=weights.clone())
+        assert torch.equal(value, expected[0])
+        assert torch.equal(gradient, expected[1])
+    weights[3] = -1
+    graph.replay()
+    assert value.isnan()
+
+
 # The eager run keeps nodes of the graph alive on another stream than the one captured, on purpose.
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 @on_gpu
@@ -73,11 +102,13 @@ def test_replays_of_a_graph_draw_anew(gpu_clouds):
 def test_a_step_does_not_wait_for_the_gpu(gpu_clouds, request):
     x, y = gpu_clouds
     losses = gpu_losses(y)
+    weights = some_weights(300)
 
     def use(loss, rest):
-        loss.train()(x, *rest).backward()
-        loss.value_and_grad(x, *rest)
-        loss.eval()(x, *rest)
+        for given in ({}, {"x_weights": weights}, {"x_weights": weights.clone()}):
+            loss.train()(x, *rest, **given).backward()
+            loss.value_and_grad(x, *rest, **given)
+            loss.eval()(x, *rest, **given)
 
     for loss, rest in losses:
         use(loss, rest)

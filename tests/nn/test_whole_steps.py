@@ -334,11 +334,11 @@ def test_whole_steps_are_copied_with_what_they_remember(rng, whole_step):
         assert loss(x) == value
 
 
-def refusal(loss, x, y):
+def refusal(loss, x, y, kernels=None, **weights):
     """Why kernels cannot make a whole step of this loss."""
-    kernels = {"SW": "cuda sliced", "PW": "cuda projected"}[loss._name]
+    kernels = kernels or {"SW": "cuda sliced", "PW": "cuda projected"}[loss._name]
     with whole_step_operation.using(kernels), pytest.raises(TypeError) as caught:
-        loss(x, y, rng=0)
+        loss(x, y, rng=0, **weights)
     return str(caught.value)
 
 
@@ -353,7 +353,13 @@ def test_whole_steps_are_refused_with_a_reason():
     hadamard = nn.SlicedWassersteinLoss(COUNT, directions="hadamard")
     assert "independent, orthogonal or given" in refusal(hadamard, x, x)
     assert "device of the loss" in refusal(nn.SlicedWassersteinLoss(COUNT).to("meta"), x, x)
+    weights = {"x_weights": torch.full((4,), 0.25)}
+    assert "equal mass" in refusal(loss, x, x, **weights)
+    assert "with weights" in refusal(loss, x, x, "cuda weighted")
+    assert "NVIDIA GPU" in refusal(loss, x, x, "cuda weighted", **weights)
     projected = nn.ProjectedWassersteinLoss(COUNT)
+    assert "equal mass" in refusal(projected, x, x, **weights)
+    assert "own line" in refusal(projected, x, x, "cuda weighted", **weights)
     assert "equal size" in refusal(projected, x, x[:2])
     assert "NVIDIA GPU" in refusal(projected, x, x)
     assert "full distance" in refusal(nn.ProjectedWassersteinLoss(COUNT, cost="pooled"), x, x)
@@ -477,3 +483,127 @@ def test_whole_steps_are_not_rounded_to_tf32(rng, given, whole_step, monkeypatch
     expected, (gradient, _) = plain("sliced", x, y, theta.double() if given else drawn(0))
     assert_rounded(value, expected, np.float32, DIM * COUNT)
     assert_rounded(torch.autograd.grad(value, x)[0], gradient, np.float32, DIM * COUNT)
+
+
+def plain_weighted(x, y, theta, weights, p=2):
+    """The loss of weighted clouds in float64 and its gradients, by the public function on the host."""
+    x, y = (a.detach().cpu().double().requires_grad_() for a in (x, y))
+    of_x, of_y = (None if w is None else w.detach().cpu().double() for w in weights)
+    of_x, of_y = (None if w is None else w / w.sum() for w in (of_x, of_y))
+    options = {"directions": theta, "p": p, "x_weights": of_x, "y_weights": of_y}
+    value = osl.sliced_wasserstein(x, y, **options).value
+    return value.detach(), torch.autograd.grad(value, (x, y))
+
+
+def some_weights(rng, device, n, dtype=torch.float32):
+    """A quarter of the points weigh nothing."""
+    weights = rng.random(n) * (np.arange(n) % 4 > 0)
+    return torch.tensor(weights / weights.sum(), dtype=dtype, device=device)
+
+
+def plans_by_kernels(loss):
+    return sum(plan is not None for plan in loss.caches.plans.values())
+
+
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize(
+    "types", [(torch.float32, torch.float32), (torch.float64, None), (None, torch.float16)]
+)
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3])
+@pytest.mark.parametrize(("n", "m"), [(20, 20), (20, 13), (13, 20)])
+def test_weighted_whole_steps(rng, types, p, n, m, whole_step):
+    """Of one cloud or both, in any floating type, over several steps and for orders given by `rng`."""
+    loss = nn.SlicedWassersteinLoss(COUNT, p=p, seed=SEED).to(whole_step)
+    for step in range(3):
+        x, y = points(rng, whole_step, n).requires_grad_(), points(rng, whole_step, m).requires_grad_()
+        tables = [
+            None if d is None else some_weights(rng, whole_step, len(c), d)
+            for d, c in zip(types, (x, y), strict=True)
+        ]
+        given = dict(zip(("x_weights", "y_weights"), tables, strict=True))
+        value = loss(x, y, **given)
+        expected, gradients = plain_weighted(x, y, drawn(step), tables, p)
+        assert value.dtype == torch.float32
+        assert_rounded(value, expected, np.float32, DIM * COUNT)
+        for found, gradient in zip(torch.autograd.grad(value, (x, y)), gradients, strict=True):
+            assert_rounded(found, gradient, np.float32, DIM * COUNT)
+        assert loss.step.item() == step + 1
+    value, *found = loss.value_and_grad(x, y, y_grad=True, rng=SEED, **given)
+    expected, gradients = plain_weighted(x, y, drawn(), tables, p)
+    assert_rounded(value, expected, np.float32, DIM * COUNT)
+    for one, gradient in zip(found, gradients, strict=True):
+        assert_rounded(one, gradient, np.float32, DIM * COUNT)
+    assert loss.step.item() == 3
+    assert plans_by_kernels(loss) == 1
+
+
+@pytest.mark.parametrize("memory", ["1GB", 2000, 1])
+@pytest.mark.parametrize("given", [False, True])
+def test_weighted_whole_steps_against_a_target(rng, given, memory, whole_step):
+    """A few directions at a time too; clouds of half precision keep their type in the gradient."""
+    x, y = points(rng, whole_step, 20).half().requires_grad_(), points(rng, whole_step, 13)
+    options = {"directions": drawn().float()} if given else {"n_directions": COUNT, "seed": SEED}
+    loss = nn.SlicedWassersteinLoss(target=y, memory=memory, distance=True, **options).to(whole_step)
+    tables = some_weights(rng, whole_step, 20), some_weights(rng, whole_step, 13)
+    for step in range(2):
+        value = loss(x, x_weights=tables[0], y_weights=tables[1])
+        power, (gradient, _) = plain_weighted(x, y, drawn() if given else drawn(step), tables)
+        assert_rounded(value, power.sqrt(), np.float32, DIM * COUNT)
+        assert_half(torch.autograd.grad(value, x)[0], gradient / (2 * power.sqrt()), torch.float16)
+    assert plans_by_kernels(loss) == 1
+
+
+def test_weights_that_change_are_noticed(rng, whole_step):
+    """Written to in place, replaced, or those of the other cloud."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20) + 0.5
+    weights = some_weights(rng, whole_step, 20)
+    theta = drawn()
+
+    def assert_of(of_x, of_y):
+        expected, _ = plain_weighted(x, y, theta, (of_x, of_y))
+        assert_rounded(loss(x, y, x_weights=of_x, y_weights=of_y, rng=SEED), expected, np.float32, DIM * COUNT)
+
+    for of_x, of_y in ((weights, None), (None, weights), (weights, weights), (weights, weights.clone())):
+        assert_of(of_x, of_y)
+    weights.mul_(1.1)
+    assert loss(x, y, x_weights=weights, rng=SEED).isnan()
+    weights.copy_(some_weights(rng, whole_step, 20).flip(0))
+    assert_of(weights, None)
+    weights.neg_()
+    assert loss(x, y, x_weights=weights, rng=SEED).isnan()
+
+
+def test_even_weights_of_a_whole_step_change_nothing(rng, whole_step):
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20).requires_grad_(), points(rng, whole_step, 20)
+    even = torch.full((20,), 1 / 20, device=whole_step)
+    expected, found = (loss.value_and_grad(x, y, rng=1, x_weights=w, y_weights=w) for w in (None, even))
+    for one, other in zip(found, expected, strict=True):
+        assert_rounded(one, other.double(), np.float32, DIM)
+    assert plans_by_kernels(loss) == 2
+    assert loss(x, x.detach().flip(0), x_weights=even, y_weights=even).item() == 0
+
+
+# Torch uses its own script compiler for tangents.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_weights_that_the_driver_takes(rng, whole_step):
+    """Derivatives by weights, weights of a batch, and those with tangents are not for the kernels."""
+    loss = nn.SlicedWassersteinLoss(COUNT, seed=SEED).to(whole_step)
+    x, y = points(rng, whole_step, 20), points(rng, whole_step, 20)
+    weights = some_weights(rng, whole_step, 20)
+    by_kernels = loss(x, y, x_weights=weights, rng=1)
+    assert plans_by_kernels(loss) == 1
+    wanting = weights.clone().requires_grad_()
+    value = loss(x, y, x_weights=wanting, rng=1)
+    assert torch.autograd.grad(value, wanting)[0].abs().sum() > 0
+    with forward_ad.dual_level():
+        tangent = torch.ones_like(weights) / 20 - weights
+        dual = loss(x, y, x_weights=forward_ad.make_dual(weights, tangent), rng=1)
+        assert forward_ad.unpack_dual(dual).tangent is not None
+    batch = loss(x[None], y[None], x_weights=weights[None], rng=1)
+    for other in (value, dual, batch):
+        assert_rounded(other.clone(), by_kernels.double(), np.float32, DIM * COUNT)
+    with pytest.raises(ValueError, match="one weight a point"):
+        loss(x, y, x_weights=weights[:7])
+    assert plans_by_kernels(loss) == 1

@@ -283,10 +283,8 @@ def check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
             f"`{name}` must have one weight a point of `{of}`, shape (..., {points.shape[-2]}); "
             f"got {tuple(weights.shape)}."
         )
-    # Weights that were normalised in their own type may miss the sum 1 by rounding in that type.
-    came_in = weights.dtype if _is_floating(xp, weights) else points.dtype
-    tolerance = _sum_tolerance(float(xp.finfo(came_in).eps))
-    if not _is_floating(xp, weights) or xp.finfo(came_in).bits < 32:
+    tolerance = weights_tolerance(weights, points)
+    if not _is_floating(xp, weights) or xp.finfo(weights.dtype).bits < 32:
         weights = xp.astype(weights, points.dtype)
     if is_readable(weights):
         table = to_numpy(weights)
@@ -297,6 +295,16 @@ def check_weights(name: str, weights: Array, of: str, points: Array) -> Array:
     total = xp.sum(weights, axis=-1, keepdims=True)
     sound = (xp.abs(total - 1) <= tolerance) & xp.all(weights >= 0, axis=-1, keepdims=True)
     return xp.where(sound, weights, xp.full_like(weights, math.nan))
+
+
+def weights_tolerance(weights: Array, points: Array) -> float:
+    """How far from 1 the sum of weights may be.
+
+    Weights that were normalised in their own type may miss the sum 1 by rounding in that type.
+    """
+    xp = namespace(weights)
+    came_in = weights.dtype if _is_floating(xp, weights) else points.dtype
+    return _sum_tolerance(float(xp.finfo(came_in).eps))
 
 
 def _sum_tolerance(eps: float) -> float:

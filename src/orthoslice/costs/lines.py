@@ -131,7 +131,8 @@ def _sorted_scores_numba(px: HostArray, py: HostArray, p: float) -> HostArray:
     return score_projections(flat_x, flat_y, p).reshape(px.shape[:-1])
 
 
-def _cuda_rows_refusal(px: Array, py: Array, *_: object) -> str | None:
+def cuda_rows_refusal(px: Array, py: Array, *_: object) -> str | None:
+    """Why kernels cannot take rows of both clouds on a GPU, or None if they can."""
     if px.shape[:-1] != py.shape[:-1]:
         return "it takes rows that need no broadcasting"
     if max(px.shape[-1], py.shape[-1]) > LONGEST_CUDA_ROW:
@@ -139,7 +140,7 @@ def _cuda_rows_refusal(px: Array, py: Array, *_: object) -> str | None:
     return cuda_refusal(px, py)
 
 
-@sorted_scores.implementation("cuda", _cuda_rows_refusal, row_bytes=SCORES_BYTES)
+@sorted_scores.implementation("cuda", cuda_rows_refusal, row_bytes=SCORES_BYTES)
 def _sorted_scores_cuda(px: Tensor, py: Tensor, p: float) -> Tensor:
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
@@ -252,7 +253,7 @@ def slope_compiled_rows(
     return scores.reshape(px.shape[:-1]), x_slopes.reshape(px.shape), y_slopes.reshape(py.shape)
 
 
-@sorted_slopes.implementation("cuda", _cuda_rows_refusal, row_bytes=SLOPES_BYTES)
+@sorted_slopes.implementation("cuda", cuda_rows_refusal, row_bytes=SLOPES_BYTES)
 def _sorted_slopes_cuda(px: Tensor, py: Tensor, p: float, factor: float) -> tuple[Tensor, Tensor, Tensor]:
     from orthoslice.backend.kernels.cuda.rows import match_rows
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, cast
 
-from orthoslice.backend.arrays import Array, Operation, PlainWork, Wanted, at_rank, namespace
+from orthoslice.backend.arrays import Array, Operation, PlainWork, Tensor, Wanted, at_rank, detach, namespace
 from orthoslice.backend.kernels import rows_refusal
 from orthoslice.clouds.ready import ReadyCloud
 from orthoslice.costs.draw import Draw, Priced
 from orthoslice.costs.lines import (
     SCORES_BYTES,
     SLOPES_BYTES,
+    cuda_rows_refusal,
     differences,
     powered,
     powered_slope,
@@ -98,6 +100,40 @@ def _weighted_slopes_numba(
         by_projections,
         tuple(g.reshape(*lead[1:], -1).astype(x.dtype) for g in by_weights),
     )
+
+
+def _cuda_refusal(px: Array, py: Array, *rest: Any) -> str | None:
+    *_, wanted = rest
+    if any(wanted[2:]):
+        return "it gives no gradients by weights"
+    return cuda_rows_refusal(px, py)
+
+
+@weighted_slopes.implementation("cuda", _cuda_refusal, row_bytes=lambda px, py, *_: SLOPES_BYTES(px, py))
+def _weighted_slopes_cuda(
+    px: Tensor,
+    py: Tensor,
+    x: ReadyCloud,
+    y: ReadyCloud,
+    p: float,
+    factor: float,
+    other_side: bool,
+    wanted: Wanted,
+) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+    from orthoslice.backend.kernels.cuda.weighted import match_weighted, scale_weights
+
+    lead, xp = px.shape[:-1], namespace(px)
+    rows_x, rows_y = (q.reshape(-1, q.shape[-1]) for q in (px, py))
+    own = [
+        None if c.weights is None else cast(Tensor, xp.broadcast_to(detach(c.weights), (*lead[1:], c.n)))
+        for c in (x, y)
+    ]
+    # They were checked before, and those that are unsound are NaN.
+    weights = scale_weights(own[0], own[1], (math.inf, math.inf), px)
+    slopes_wanted = any(wanted[:2])
+    scores, *slopes = match_weighted(rows_x, rows_y, weights, p, factor, (slopes_wanted, slopes_wanted))
+    by_projections = tuple(s.reshape(q.shape) for s, q in zip(slopes, (px, py), strict=True) if slopes_wanted)
+    return scores.reshape(lead), by_projections, ()
 
 
 @weighted_slopes.implementation(

@@ -7,16 +7,21 @@ is chosen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orthoslice.backend.arrays import Array, Operation, Tensor, full_precision
+from orthoslice.backend.arrays import Array, Operation, Tensor, full_precision, is_captured
+from orthoslice.backend.kernels import cuda
 from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
+from orthoslice.check.inputs import weights_tolerance
 from orthoslice.costs.scores import Exact, Sliced
 from orthoslice.couplings.coupling import unreadable_nan
 from orthoslice.directions import Given
 from orthoslice.directions.drawing import has_kernels
 from orthoslice.estimates.device_step import hadamard_refusal, make_hadamard_step
 from orthoslice.estimates.request import Request
+
+if TYPE_CHECKING:
+    from orthoslice.backend.kernels.cuda.weighted import ScaledWeights
 
 # What the kernels take; half precision is made single on the way in.
 _TYPES = ("float32", "float16", "bfloat16")
@@ -26,15 +31,17 @@ WholeStep: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]
 
 Those of Hadamard blocks are not drawn yet: a key and the step that it is folded with, or None, stand for them.
 
+Where points have weights, those of x and of y come last: `(n,)` and `(m,)`, or None for points of equal mass.
 Returns the mean cost of the directions, and the wanted gradients by x and y, one below the other, or None. It
 reads `target` and `caches` of the loss, and keeps no reference to it.
 """
 
 whole_step: Operation[WholeStep | None] = Operation("whole_step")
-"""whole_step(request, x, y, count, is_fixed) -> WholeStep, or None where passes do it.
+"""whole_step(request, x, y, count, is_fixed, is_weighted) -> WholeStep, or None where passes do it.
 
 `x (n, dim)` and `y (m, dim)` have the shape, type and device of all clouds to come, `count` is the count of
-steps, on the device of the loss, and `is_fixed` says whether `y` and the directions stay the same.
+steps, on the device of the loss, `is_fixed` says whether `y` and the directions stay the same, and
+`is_weighted` whether points have weights.
 """
 
 
@@ -52,7 +59,7 @@ def _clouds_refusal(x: Array, y: Array, count: Array) -> str | None:
     return cuda_refusal(count, dtype="int64")
 
 
-def _sliced_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+def _lines_refusal(request: Request, x: Array, y: Array, count: Array) -> str | None:
     if not isinstance(request.score, Sliced):
         return "it prices pairs on their own line"
     if max(x.shape[0], y.shape[0]) > LONGEST_CUDA_ROW:
@@ -60,8 +67,18 @@ def _sliced_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed
     return _drawn_refusal(request, x, y, count)
 
 
+def _sliced_refusal(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> str | None:
+    if is_weighted:
+        return "it takes points of equal mass"
+    return _lines_refusal(request, x, y, count)
+
+
 @whole_step.implementation("cuda sliced", _sliced_refusal)
-def _sliced_step(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> WholeStep:
+def _sliced_step(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> WholeStep:
     from orthoslice.backend.kernels.cuda.loss import (
         is_target_worth_sorting,
         sliced_loss,
@@ -87,19 +104,80 @@ def _sliced_step(request: Request, x: Array, y: Array, count: Array, is_fixed: b
     return run
 
 
-def _hadamard_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+def _hadamard_refusal(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> str | None:
+    if is_weighted:
+        return "it takes points of equal mass"
     if not isinstance(request.score, Sliced):
         return "it prices pairs on their own line"
     return hadamard_refusal(request, x, y) or _clouds_refusal(x, y, count)
 
 
 @whole_step.implementation("cuda hadamard", _hadamard_refusal)
-def _hadamard_step(request: Request, x: Tensor, y: Tensor, count: Array, is_fixed: bool) -> WholeStep:
+def _hadamard_step(
+    request: Request, x: Tensor, y: Tensor, count: Array, is_fixed: bool, is_weighted: bool
+) -> WholeStep:
     step = make_hadamard_step(request, x, y)
     return lambda loss, *arguments: step(*arguments)[:2]
 
 
-def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fixed: bool) -> str | None:
+def _weighted_refusal(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> str | None:
+    if not is_weighted:
+        return "it takes points with weights"
+    return _lines_refusal(request, x, y, count)
+
+
+@whole_step.implementation("cuda weighted", _weighted_refusal)
+def _weighted_step(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> WholeStep:
+    from orthoslice.backend.kernels.cuda.loss import small_weighted_step, weighted_loss
+
+    p, memory = request.p, request.memory
+    small = small_weighted_step(x, y, request.layout.n_directions, p, memory)
+
+    def run(
+        loss: Any,
+        x: Tensor,
+        y: Tensor,
+        theta: Tensor,
+        count: Tensor,
+        wanted: tuple[bool, bool],
+        weights: tuple[Tensor | None, Tensor | None],
+    ) -> tuple[Tensor, Tensor | None]:
+        if is_captured(x):
+            # Weights may change from one run of a graph to the next.
+            scaled = _scaled(x, weights)
+        else:
+            # Those that stay the same are looked through once a stream.
+            given = [w for w in weights if w is not None]
+            stream = cuda.current_stream(x.get_device())
+            kept = loss.caches.weights_of(weights[0] is None, weights[1] is None, stream)
+            scaled = kept.get_or_make(lambda *_: _scaled(x, weights), *given)
+        if small is not None:
+            return small(x, y, theta, count, wanted, scaled)
+        with full_precision(x):
+            return weighted_loss(x, y, theta, scaled, p, wanted, memory, count)
+
+    return run
+
+
+def _scaled(x: Tensor, weights: tuple[Tensor | None, Tensor | None]) -> ScaledWeights:
+    from orthoslice.backend.kernels.cuda.weighted import scale_weights
+
+    tolerances = [0.0 if w is None else weights_tolerance(w, x) for w in weights]
+    of_x, of_y = (w if w is None or w.itemsize >= 4 else w.float() for w in weights)
+    return scale_weights(of_x, of_y, (tolerances[0], tolerances[1]), x)
+
+
+def _projected_refusal(
+    request: Request, x: Array, y: Array, count: Array, is_fixed: bool, is_weighted: bool
+) -> str | None:
+    if is_weighted:
+        return "it takes points of equal mass"
     if not isinstance(request.score, Exact):
         return "it prices pairs by their full distance"
     if x.shape != y.shape or x.shape[0] > LONGEST_CUDA_ROW:
@@ -108,7 +186,9 @@ def _projected_refusal(request: Request, x: Array, y: Array, count: Array, is_fi
 
 
 @whole_step.implementation("cuda projected", _projected_refusal)
-def _projected_step(request: Request, x: Tensor, y: Tensor, count: Tensor, is_fixed: bool) -> WholeStep:
+def _projected_step(
+    request: Request, x: Tensor, y: Tensor, count: Tensor, is_fixed: bool, is_weighted: bool
+) -> WholeStep:
     from orthoslice.backend.kernels.cuda.projected import ProjectedStep
 
     (n, dim), slices = x.shape, request.layout.n_directions

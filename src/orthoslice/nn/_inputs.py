@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from orthoslice.backend.torch_internals import are_transforms_active
+from orthoslice.backend.torch_internals import are_transforms_active, is_forward_mode
 from orthoslice.clouds.laws import Law
 
 
@@ -45,6 +45,22 @@ def are_plain_clouds(x: torch.Tensor, y: torch.Tensor) -> bool:
     if not (x.is_floating_point() and y.is_floating_point() and x.ndim == y.ndim == 2):
         return False
     return x.shape[1] == y.shape[1] and 0 not in (*x.shape, *y.shape)
+
+
+def are_plain_weights(weights: tuple[Any, Any], x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether these are weights of points of such clouds, on their device, of which no derivative is wanted."""
+    if is_forward_mode():
+        return False
+    for table, of in zip(weights, (x, y), strict=True):
+        if table is not None and not (
+            isinstance(table, torch.Tensor)
+            and table.is_floating_point()
+            and table.shape == of.shape[:1]
+            and table.device == of.device
+            and not (table.is_neg() or (table.requires_grad and torch.is_grad_enabled()))
+        ):
+            return False
+    return True
 
 
 def check_seed(name: str, seed: Any) -> int:

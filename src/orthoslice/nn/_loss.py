@@ -30,6 +30,7 @@ from orthoslice.estimates.plan import all_blocks
 from orthoslice.estimates.request import Options, Request, make_request
 from orthoslice.nn._inputs import (
     are_plain_clouds,
+    are_plain_weights,
     check_seed,
     check_target,
     check_tensor,
@@ -72,7 +73,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
 
     A call makes the same request as the public function. Where a :class:`.StepPlan` can be made for clouds like
     these, kernels carry it out as a whole on the device. Otherwise the driver of the public function does: in
-    host memory, and for batches, weights and types that the kernels do not take.
+    host memory, and for batches, and for weights and types that the kernels do not take.
     """
 
     key_high: torch.Tensor
@@ -152,8 +153,8 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         """The loss of `x (n, dim)` against `y (m, dim)`, or against the target: a scalar.
 
         Clouds with leading axes `(..., n, dim)` share the directions, and the loss is the mean over them.
-        Weights `x_weights (..., n)` and `y_weights (..., m)`, which sum to 1, go through the public function on
-        every device.
+        Weights `x_weights (..., n)` and `y_weights (..., m)` sum to 1; on a GPU whoever wants gradients by them
+        waits longer, since the public function is called for those.
 
         In training mode every call moves on to new directions. After `eval()` calls use the directions of the
         current step and leave it as it is, so that validation changes nothing of a run. `rng`, an integer, says
@@ -277,7 +278,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             x, y = x.float(), y.float()
         wanted = wants_gradients(x, y)
         with _STEP_LOCK:
-            run = self._start_step(plan, taken, rng)
+            run = self._start_step(plan, taken, rng, weights)
             if wanted[0] or wanted[1]:
                 value: torch.Tensor = WithGradients.apply(run, wanted, x, y)
             else:
@@ -300,7 +301,7 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
             wide = (x.float(), y.float()) if plan.is_half else (x, y)
             wanted = True, y_grad
             with _STEP_LOCK:
-                value, gradient = self._start_step(plan, taken, rng)(*wide, wanted)
+                value, gradient = self._start_step(plan, taken, rng, weights)(*wide, wanted)
             parts = zip(split_gradient(gradient, x, wanted), (x, y), strict=True)
             return value, *(g if g.dtype == of.dtype else g.to(of.dtype) for g, of in parts if g is not None)
 
@@ -314,34 +315,40 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         if x.is_neg() or y.is_neg():
             # Kernels read memory, which does not hold the sign of a negated view.
             x, y = x.resolve_neg(), y.resolve_neg()
-        if weights is not None:
+        if weights is not None and not are_plain_weights(weights, x, y):
             return None, None, x, y
         given, step = self._buffers["theta"], self._buffers["step"]
         rows = self.n_directions if given is None else (given.shape, given.device)
         options = (rows, self.p, self.distance, self.memory, self.cost)
-        shape = (x.shape, y.shape, x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, options)
+        kinds = x.dtype, y.dtype, x.device, y.device, step.device, step.dtype, weights is None
+        shape = x.shape, y.shape, kinds, options
         plan = self.caches.plans.get(shape, _NOT_PLANNED)
         if plan is _NOT_PLANNED:
             self._check_device(x, rng)
-            plan = self._make_plan(shape, x, y)
+            plan = self._make_plan(shape, x, y, weights is not None)
         return plan, None if plan is None else plan.take(x, y), x, y
 
-    def _start_step(self, plan: StepPlan, taken: Taken, rng: int | None) -> Callable[..., StepOutcome]:
+    def _start_step(
+        self, plan: StepPlan, taken: Taken, rng: int | None, weights: Weights | None
+    ) -> Callable[..., StepOutcome]:
         """Draw the directions of a step; returns a function of x, y and `wanted` that makes and counts it."""
         theta, step = plan.directions(self, rng)
         counted = step if self.training else None
-        return lambda x, y, wanted: plan.run(self, *(taken or (x, y)), theta, counted, wanted)
+        rest = () if weights is None else (weights,)
+        return lambda x, y, wanted: plan.run(self, *(taken or (x, y)), theta, counted, wanted, *rest)
 
-    def _make_plan(self, shape: Hashable, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
+    def _make_plan(
+        self, shape: Hashable, x: torch.Tensor, y: torch.Tensor, is_weighted: bool
+    ) -> StepPlan | None:
         plans = self.caches.plans
         if len(plans) >= _MOST_PLANS:
             plans.clear()
             self.caches.ahead.clear()
-        plan = self._plan_whole_step(x, y) if are_plain_clouds(x, y) else None
+        plan = self._plan_whole_step(x, y, is_weighted) if are_plain_clouds(x, y) else None
         plans[shape] = plan
         return plan
 
-    def _plan_whole_step(self, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
+    def _plan_whole_step(self, x: torch.Tensor, y: torch.Tensor, is_weighted: bool) -> StepPlan | None:
         options = self._options(None)
         if self._sampler is None:
             # Here only their number counts; those that were rounded to another type are checked when used.
@@ -350,7 +357,9 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         request = make_request(
             self._name, self._score, Cloud(x.detach()), Cloud(y.detach()), check_p(self.p), options
         )
-        plan = self._plan_on_device(request, x, y) or self._plan_on_host(request, x, y)
+        plan = self._plan_on_device(request, x, y, is_weighted)
+        if plan is None and not is_weighted:
+            plan = self._plan_on_host(request, x, y)
         if plan is not None and self.distance and self.p != 1:
             plan = plan._replace(run=functools.partial(run_to_distance, plan.run, self.p))
         return plan
@@ -376,8 +385,11 @@ class Loss(torch.nn.Module, abc.ABC):  # type: ignore[misc]
         run = functools.partial(run_on_host, step, x.dtype)
         return StepPlan(False, functools.partial(take_on_host, step), draw, run)
 
-    def _plan_on_device(self, request: Request, x: torch.Tensor, y: torch.Tensor) -> StepPlan | None:
-        run = whole_step(request, x, y, self.step, self.has_target and self._sampler is None)
+    def _plan_on_device(
+        self, request: Request, x: torch.Tensor, y: torch.Tensor, is_weighted: bool
+    ) -> StepPlan | None:
+        is_fixed = self.has_target and self._sampler is None
+        run = whole_step(request, x, y, self.step, is_fixed, is_weighted)
         if run is None:
             return None
         is_half = not x.dtype == y.dtype == torch.float32

@@ -83,6 +83,14 @@ class Caches:
         self.theta_checksum = TensorCache()
         self.nan_of_bad_rows = TensorCache()
         self.sorted_target = TensorCache()
+        self._weights: tuple[Hashable, TensorCache] = None, TensorCache()
+
+    def weights_of(self, *kind: Hashable) -> TensorCache:
+        """What was worked out from weights, of one kind at a time: which cloud has some, and where."""
+        kept = self._weights
+        if kept[0] != kind:
+            kept = self._weights = kind, TensorCache()
+        return kept[1]
 
 
 _serials = itertools.count()

@@ -238,6 +238,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
 }
 inline int __popc(unsigned word) { return __builtin_popcount(word); }
 inline int __ffs(int word) { return __builtin_ffs(word); }
+inline int __clz(int word) { return word ? __builtin_clz(word) : 32; }
 // c (8, 8) += a (8, 4) b (4, 8), spread over the lanes of a warp as `mma.sync.m8n8k4` has it.
 inline void multiply_add(double& c0, double& c1, double a, double b) {
     double row[4], left[4], right[4];

@@ -19,9 +19,9 @@ from orthoslice.backend.kernels.cuda.loss import (
     small_step,
     sort_target,
 )
+from orthoslice.backend.kernels.cuda.merge import Matched
 from orthoslice.backend.kernels.cuda.middle import MiddleStep
 from orthoslice.backend.kernels.cuda.rows import (
-    Matched,
     add_up,
     finish_step,
     match_points,
@@ -535,15 +535,26 @@ def test_losses_of_long_rows(rng, m, wanted, cuda_device, monkeypatch):
 
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("wanted", WANTED)
-@pytest.mark.parametrize(("n", "dim", "slices"), [(1, 1, 1), (2, 3, 5), (63, 5, 7), (257, 9, 65)])
+@pytest.mark.parametrize(
+    ("n", "m", "dim", "slices"),
+    [
+        (1, 1, 1, 1),
+        (2, 2, 3, 5),
+        (63, 63, 5, 7),
+        (257, 257, 9, 65),
+        (1, 2, 1, 1),
+        (63, 40, 5, 7),
+        (100, 257, 3, 7),
+    ],
+)
 @pytest.mark.parametrize("p", [1, 2])
-def test_small_steps(rng, n, dim, slices, p, wanted, cuda_device, monkeypatch):
+def test_small_steps(rng, n, m, dim, slices, p, wanted, cuda_device, monkeypatch):
     """Repeated with other data, projected where they are sorted or before."""
     for inside in (1 << 26, 0):
         monkeypatch.setattr(cuda_loss, "_PROJECT_INSIDE", inside)
         run = None
         for step in range(2):
-            x, y, theta = (as_rows(rng.normal(size=(rows, dim)), cuda_device) for rows in (n, n, slices))
+            x, y, theta = (as_rows(rng.normal(size=(rows, dim)), cuda_device) for rows in (n, m, slices))
             run = run or small_step(x, y, slices, p, 1 << 30)
             count = torch.tensor(step, device=cuda_device)
             value, gradient = run(x, y, theta, count, wanted)
@@ -631,10 +642,10 @@ def test_middle_steps(rng, n, dim, slices, wanted, cuda_device, monkeypatch):
 def test_steps_that_are_not_small(cuda_device, monkeypatch):
     monkeypatch.setattr(cuda_loss, "longest_on_chip", lambda device: 100)
     monkeypatch.setattr(cuda_loss, "_SORT_AT_ONCE", 0)
-    x, y, long = (torch.zeros((n, 3), device=cuda_device) for n in (100, 99, 101))
+    x, long = (torch.zeros((n, 3), device=cuda_device) for n in (100, 101))
     assert small_step(x, x, 10, 2, 32 * 10 * 100) is not None
     assert small_step(x, x, 10, 2, 32 * 10 * 100 - 1) is None
-    assert small_step(x, y, 10, 2, 1 << 30) is None
+    assert small_step(x, long, 10, 2, 1 << 30) is None
     assert small_step(long, long, 10, 2, 1 << 30) is None
     monkeypatch.setattr(cuda_loss, "_PROJECT_AT_ONCE", 2 * 10 * 100 * 3 - 1)
     assert small_step(x, x, 10, 2, 1 << 30) is None

@@ -166,10 +166,11 @@ __device__ void start_tile(
 // `cursors (rows, 2 buckets)` holds the counts to add to, or where the next number of a bucket goes. Blocks reach them in
 // any order, which shows only in the order of a bucket, and that is sorted next. But the buckets of equal numbers are
 // not: where places matter, a tied row is dealt in order. Its tiles have counts of their own, `(rows, tiles, 2 buckets)`,
-// which then become how many numbers of a bucket earlier tiles have; and `starts` is where the buckets begin.
+// which then become how many numbers of a bucket earlier tiles have; and `starts` is where the buckets begin. Numbers bring
+// `along (n,)` a word of their place instead of it, unless that is null.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) deal_tiles(
     const float* rows, const u32* borders, const u32* reached, u32* cursors, u32* tile_counts, const u32* starts,
-    float* out, u32* out_places, int n, int tiles, int buckets, int slot) {
+    const u32* along, float* out, u32* out_places, int n, int tiles, int buckets, int slot) {
     SHARED(u32, shared);
     // The borders and their table are done with when a tile is put in order in the same room.
     u32 *keys = shared, *owners = shared + PADDED, *table = shared, *edges = table + RULED;
@@ -237,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) deal_t
             u32 place = order.now[k];
             long long to = (long long)row * n + (u32)(shifts[keys[at(place)]] + k);
             out[to] = tile[place] + 0.0f;
-            out_places[to] = first + place;
+            out_places[to] = along ? along[first + place] : first + place;
         }
         return;
     }
@@ -273,7 +274,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(DEALING)) deal_t
 #if PAIRS
             long long at_place = (long long)row * n + place[j];
             out[at_place] = __uint_as_float(key[j]);
-            out_places[at_place] = first + (owner[j] & 0xffffu);
+            u32 own_place = first + (owner[j] & 0xffffu);
+            out_places[at_place] = along ? along[own_place] : own_place;
 #else
             u32 bucket = owner[j] >> 16;
             float* own_slot = out + ((long long)row * buckets + bucket / 2) * slot;
@@ -331,9 +333,9 @@ __device__ void fetch_bucket(const float* row, int n, u32 low, u32 high, float* 
 }
 
 // Sort every bucket between borders: in place, or from its slot. Those of equal numbers are as they should be with places,
-// and else written here.
+// and else written here. Numbers have places, or words of `along` where that is not null.
 extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? DEALING : SORTING)) sort_buckets(
-    float* keys, u32* places, const u32* borders, const u32* starts, const float* rows, const float* slots, int n,
+    float* keys, u32* places, const u32* borders, const u32* starts, const u32* along, const float* rows, const float* slots, int n,
     int buckets, int slot) {
     SHARED(u32, shared);
     const int bucket = blockIdx.x % buckets;
@@ -355,7 +357,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(PAIRS ? DEALING 
     if (size <= (PAIRS ? CAPACITY : slot)) {
         float values[ITEMS];
         load_row(values, PAIRS ? own : slots + (row * buckets + bucket) * slot, size);
-        sort_on_chip(values, PAIRS, own_places, size, shared, tied ? 0 : n - 1);
+        sort_on_chip(values, PAIRS, own_places, size, shared, tied ? 0 : along ? ~0u : n - 1);
         write_sorted(shared, size, own, reinterpret_cast<int*>(own_places));
         return;
     }

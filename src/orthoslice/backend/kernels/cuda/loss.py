@@ -9,12 +9,12 @@ import math
 import sys
 
 from orthoslice.backend.array_types import Tensor
+from orthoslice.backend.kernels.cuda.merge import Matched
 from orthoslice.backend.kernels.cuda.middle import MiddleStep
 from orthoslice.backend.kernels.cuda.products import add_product, product
 from orthoslice.backend.kernels.cuda.rows import (
     FEW_COORDINATES,
     MOST_CENTRED,
-    Matched,
     Sorted,
     add_up,
     finish_step,
@@ -30,6 +30,14 @@ from orthoslice.backend.kernels.cuda.rows import (
     sort_rows,
 )
 from orthoslice.backend.kernels.cuda.small import SmallDistance, SmallStep
+from orthoslice.backend.kernels.cuda.weighted import (
+    MOST_PROJECTED,
+    ScaledWeights,
+    WeightedStep,
+    match_long,
+    match_weighted,
+    sort_long,
+)
 
 # Up to _PROJECT_INSIDE multiplications a step (slices x points x dim) and _PROJECT_BY_THREAD a thread, the
 # kernel that sorts also projects, though every direction then reads the clouds again. Up to _PROJECT_AT_ONCE a
@@ -49,6 +57,12 @@ BYTES_A_NUMBER = 16
 
 _BYTES_DEALT = 18
 """Without slopes: the projection, its sorted copy, and slots with room for more than twice as many."""
+
+BYTES_A_WEIGHTED_NUMBER = 20
+"""The same with the mass up to it, which takes the room of the projection and of what was sorted with it."""
+
+# The library multiplies matrices of other numbers of rows more slowly.
+_ROWS_AT_ONCE = 8
 
 
 def sliced_loss(
@@ -82,11 +96,50 @@ def sliced_loss(
     return add_up(matched.scores, step), None
 
 
-def small_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> SmallStep | MiddleStep | None:
+def weighted_loss(
+    x: Tensor,
+    y: Tensor,
+    theta: Tensor,
+    weights: ScaledWeights,
+    p: float,
+    wanted: tuple[bool, bool],
+    memory: int,
+    step: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """As :func:`sliced_loss`, for weighted points."""
+    x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
+    # Without slopes a number takes as much as one without a weight.
+    bytes_a_number = BYTES_A_WEIGHTED_NUMBER if any(wanted) else BYTES_A_NUMBER
+    most = max(1, memory // (bytes_a_number * (x.shape[0] + y.shape[0])))
+    rows = -(-theta.shape[0] // -(-theta.shape[0] // most))
+    if rows > _ROWS_AT_ONCE:
+        rows = min(most // _ROWS_AT_ONCE, -(-rows // _ROWS_AT_ONCE)) * _ROWS_AT_ONCE
+    return _large_sliced_loss(x, y, theta.split(rows), None, p, wanted, step, weights)
+
+
+def small_weighted_step(x: Tensor, y: Tensor, slices: int, p: float, memory: int) -> WeightedStep | None:
+    """The same for weighted clouds of these shapes, ready to be repeated, if they are small."""
+    (n, dim), m, device = x.shape, y.shape[0], x.get_device()
+    inside = max(n, m) <= MOST_PROJECTED and _projects_inside(x if n > m else y, slices)
+    if (
+        max(n, m) > longest_on_chip(device)
+        or (dim > MOST_CENTRED and not inside)
+        or slices * (n + m) * dim > _PROJECT_AT_ONCE
+        or BYTES_A_WEIGHTED_NUMBER * slices * (n + m) > memory
+    ):
+        return None
+    return WeightedStep(device, slices, n, m, dim, p, inside)
+
+
+def small_step(
+    x: Tensor, y: Tensor, slices: int, p: float, memory: int
+) -> SmallStep | MiddleStep | WeightedStep | None:
     """The same for clouds of these shapes without a target, ready to be repeated, unless they are large."""
     (n, dim), m, device = x.shape, y.shape[0], x.get_device()
+    if n != m:
+        return small_weighted_step(x, y, slices, p, memory)
     work = 2 * slices * n * dim
-    if n != m or work > _PROJECT_AT_ONCE or 2 * BYTES_A_NUMBER * slices * n > memory:
+    if work > _PROJECT_AT_ONCE or 2 * BYTES_A_NUMBER * slices * n > memory:
         return None
     if n > longest_on_chip(device):
         is_middle = dim <= MOST_CENTRED and slices * n <= min(_SORT_AT_ONCE, memory // (2 * _BYTES_DEALT))
@@ -125,6 +178,7 @@ def _large_sliced_loss(
     p: float,
     wanted: tuple[bool, bool],
     step: Tensor | None,
+    weights: ScaledWeights | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The same, some directions at a time, with products left to the library."""
     sizes = [theta.shape[0] for theta in parts]
@@ -133,7 +187,7 @@ def _large_sliced_loss(
     scores: list[Tensor] = []
     gradient = None
     for theta, keys in zip(parts, known, strict=True):
-        matched = _match_moved(*moved, theta, keys, p, 1 / sum(sizes), wanted)
+        matched = _match_moved(*moved, theta, keys, p, 1 / sum(sizes), wanted, weights)
         scores.append(matched.scores)
         if any(wanted):
             gradient = _carry_back(gradient, matched, theta)
@@ -165,8 +219,15 @@ def _match_moved(
     p: float,
     factor: float,
     wanted: tuple[bool, bool],
+    weights: ScaledWeights | None = None,
 ) -> Matched:
     """The same for clouds that are moved to the origin, with products left to the library."""
+    if weights is not None and max(x.shape[0], y.shape[0]) <= longest_on_chip(x.get_device()):
+        return match_weighted(product(theta, x.T), product(theta, y.T), weights, p, factor, wanted)
+    if weights is not None:
+        # As below, projections are freed once sorted.
+        own_x, own_y = (sort_long(product(theta, c.T), weights, k, wanted[k]) for k, c in enumerate((x, y)))
+        return match_long(own_x, own_y, weights, p, factor, wanted)
     if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
         return match_rows(product(theta, x.T), product(theta, y.T), p, factor, wanted)
     if target_keys is None and wanted[0] == wanted[1] and _sorts_at_once(x, y, theta, wanted[0]):

@@ -67,7 +67,7 @@ class MiddleStep:
         of_x, of_y = wanted
         some = of_x or of_y
         sort = sorting_long_rows(device, 2 * slices, n, some)
-        match, parts = matching_sorted(device, slices, n, n, self._power, 1 / slices, wanted)
+        match, parts = matching_sorted(device, slices, n, self._power, 1 / slices, wanted)
         end = adding(device, slices * parts)
         if some:
             end = finishing(device, slices, n * of_x, n * of_y, dim, parts=parts)

@@ -91,67 +91,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_clouds(
     }
 }
 
-// floor(i m / n), without the division of long integers.
-__device__ __forceinline__ long long rank_at(long long i, long long n, long long m) {
-    long long j = (long long)((double)i * (double)m / (double)n);
-    while (j * n > i * m) j--;
-    while ((j + 1) * n <= i * m) j++;
-    return j;
-}
-
-// Costs of sorted rows `x (rows, n)` against sorted rows `y (rows, m)`, n >= m, summed over parts of the ranks of x:
-// `(rows, parts)`. Each point of x weighs m and each of y weighs n, in units of 1 / (n m). With slopes where they are
-// asked for, of either cloud; those go to the points' places, and `y_slopes` must start from 0 unless n = m.
+// Costs of sorted rows `x (rows, n)` against sorted rows `y (rows, n)`, summed over parts of the ranks: `(rows, parts)`.
+// With slopes where they are asked for, of either cloud; those go to the points' places.
 extern "C" __global__ void __launch_bounds__(THREADS) match_sorted(
     const float* x, const float* y, const int* x_places, const int* y_places, double* sums, float* x_slopes,
-    float* y_slopes, long long n, long long m, int parts, float p, double factor) {
+    float* y_slopes, long long n, int parts, float p, double factor) {
     SHARED(u32, shared);
-    long long row = (int)blockIdx.x / parts, part = (int)blockIdx.x % parts;
+    const int row = blockIdx.x / parts, part = blockIdx.x % parts, share = ((int)n + parts - 1) / parts;
+    const int first = part * share, last = min(first + share, (int)n);
+    const float mass = (float)(factor / (double)n);
+    const float *own = x + row * n, *others = y + row * n;
     double total = 0.0;
-    if (n == m) {
-        // Pairs of equal rank: no masses are to be found out, and several of them are loaded at a time.
-        constexpr int AT_ONCE = 8;
-        const int share = ((int)n + parts - 1) / parts, first = (int)part * share, last = min(first + share, (int)n);
-        const float mass = (float)(factor / (double)n);
-        const float *own = x + row * n, *others = y + row * n;
-        for (int start = first; start < last; start += AT_ONCE * THREADS) {
-            float value[AT_ONCE], other[AT_ONCE];
+    // Several pairs are loaded at a time.
+    constexpr int AT_ONCE = 8;
+    for (int start = first; start < last; start += AT_ONCE * THREADS) {
+        float value[AT_ONCE], other[AT_ONCE];
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                int i = start + j * THREADS + threadIdx.x;
-                value[j] = i < last ? own[i] : 0.0f;
-                other[j] = i < last ? others[i] : 0.0f;
-            }
+        for (int j = 0; j < AT_ONCE; j++) {
+            int i = start + j * THREADS + threadIdx.x;
+            value[j] = i < last ? own[i] : 0.0f;
+            other[j] = i < last ? others[i] : 0.0f;
+        }
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                long long i = row * n + start + j * THREADS + threadIdx.x;
-                if (i >= row * n + last) break;
-                float difference = value[j] - other[j], pull = mass * slope(difference, p);
-                total += cost(difference, p);
-                if (x_slopes) x_slopes[row * n + x_places[i]] = pull;
-                if (y_slopes) y_slopes[row * n + y_places[i]] = -pull;
-            }
+        for (int j = 0; j < AT_ONCE; j++) {
+            long long i = row * n + start + j * THREADS + threadIdx.x;
+            if (i >= row * n + last) break;
+            float difference = value[j] - other[j], pull = mass * slope(difference, p);
+            total += cost(difference, p);
+            if (x_slopes) x_slopes[row * n + x_places[i]] = pull;
+            if (y_slopes) y_slopes[row * n + y_places[i]] = -pull;
         }
-        double sum = block_sum(total, shared);
-        if (threadIdx.x == 0) sums[row * parts + part] = factor / (double)n * sum;
-        return;
-    }
-    long long first = part * n / parts, last = (part + 1) * n / parts;
-    double unit = factor / ((double)n * (double)m);
-    for (long long i = first + threadIdx.x; i < last; i += THREADS) {
-        float value = x[row * n + i], pull = 0.0f;
-        for (long long j = rank_at(i, n, m); j < m && j * n < (i + 1) * m; j++) {
-            long long mass = min((i + 1) * m, (j + 1) * n) - max(i * m, j * n);
-            float difference = value - y[row * m + j];
-            total += (double)mass * cost(difference, p);
-            float step = (float)(unit * mass) * slope(difference, p);
-            pull += step;
-            if (y_slopes) atomicAdd(&y_slopes[row * m + y_places[row * m + j]], -step);
-        }
-        if (x_slopes) x_slopes[row * n + x_places[row * n + i]] = pull;
     }
     double sum = block_sum(total, shared);
-    if (threadIdx.x == 0) sums[row * parts + part] = unit * sum;
+    if (threadIdx.x == 0) sums[blockIdx.x] = factor / (double)n * sum;
 }
 
 // `share` times the sum of `count` scores of every cloud: one block a cloud, of scores `(count, clouds)`.

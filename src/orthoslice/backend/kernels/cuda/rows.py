@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from orthoslice.backend.array_types import Tensor
 from orthoslice.backend.kernels.cuda import BUCKET, Kernel, Launch, Program, bind, empty, most_shared_bytes
+from orthoslice.backend.kernels.cuda.merge import Matched, SortedRows, merge_rows
 
 # Threads of a block and numbers a thread, by capacity.
 _SHORT = ((64, 4), (64, 8), (64, 16), (128, 16), (256, 16), (512, 16), (1024, 16))
-_SHORT_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16), (1024, 16))
+SHAPES_WITH_PLACES = ((64, 4), (32, 16), (32, 32), (64, 32), (128, 32), (512, 16), (1024, 16))
 
 # Of long rows: the shape of a block that deals them out or sorts a bucket, and cells between the borders.
 _BUCKET_SHAPE = (512, 16)
@@ -65,10 +66,10 @@ _MATCH_ROWS = Kernel("match_rows", 6, "iiifd")
 _SORT_ROWS = Kernel("sort_rows", 3, "i")
 _SORT_SHARES = Kernel("sort_shares", 3, "ii")
 _PICK_BORDERS = Kernel("pick_borders", 4, "ii")
-_DEAL_TILES = Kernel("deal_tiles", 8, "iiii")
+_DEAL_TILES = Kernel("deal_tiles", 9, "iiii")
 _START_BUCKETS = Kernel("start_buckets", 4, "ii")
-_SORT_BUCKETS = Kernel("sort_buckets", 6, "iii")
-_MATCH_SORTED = Kernel("match_sorted", 7, "qqifd")
+_SORT_BUCKETS = Kernel("sort_buckets", 7, "iii")
+_MATCH_SORTED = Kernel("match_sorted", 7, "qifd")
 _MATCH_PLACES = Kernel("match_places", 7, "iifd")
 _GATHER_FEW = Kernel("gather_few", 3, "iiii")
 _PROJECT_FEW = Kernel("project_few", 5, "iiii")
@@ -113,7 +114,7 @@ class Shape(NamedTuple):
         self, source: Source, kernel: Kernel, device: int, grid: int, *numbers: float, extra_words: int = 0
     ) -> Launch:
         words = self.words + extra_words
-        return bind(kernel, _compiled_for(source, self), device, grid, self.threads, 4 * words, *numbers)
+        return bind(kernel, compiled_for(source, self), device, grid, self.threads, 4 * words, *numbers)
 
 
 class Source(NamedTuple):
@@ -124,7 +125,7 @@ class Source(NamedTuple):
 
 
 @functools.cache
-def _compiled_for(source: Source, shape: Shape) -> Program:
+def compiled_for(source: Source, shape: Shape) -> Program:
     sizes = (("THREADS", shape.threads), ("ITEMS", shape.items), ("PAIRS", int(shape.places)))
     return Program(source.name, sizes + source.defines)
 
@@ -137,12 +138,12 @@ _BUCKETS = Source("buckets", (("RULED", _RULED), ("DEALING", 1024), ("SORTING", 
 
 # All programs are made here, so that what is compiled first can have the others compiled in the background.
 for _places in (True, False):
-    for _pair in _SHORT_WITH_PLACES if _places else _SHORT:
+    for _pair in SHAPES_WITH_PLACES if _places else _SHORT:
         for _source in (_SORT, _MATCH_GIVEN, _MATCH_CLOUDS):
-            _compiled_for(_source, Shape(*_pair, _places))
+            compiled_for(_source, Shape(*_pair, _places))
     for _source in (_SHARES, _BUCKETS):
-        _compiled_for(_source, Shape(*_BUCKET_SHAPE, _places))
-_compiled_for(_BUCKETS, Shape(*_SAMPLE_SHAPE, False))
+        compiled_for(_source, Shape(*_BUCKET_SHAPE, _places))
+compiled_for(_BUCKETS, Shape(*_SAMPLE_SHAPE, False))
 
 
 @functools.cache
@@ -152,14 +153,14 @@ def longest_on_chip(device: int) -> int:
     return max(s.capacity for s in shapes if 4 * s.words <= most_shared_bytes(device))
 
 
-def _shape(n: int, places: bool) -> Shape:
-    shapes = (Shape(*pair, places) for pair in (_SHORT_WITH_PLACES if places else _SHORT))
+def shape_for(n: int, places: bool) -> Shape:
+    shapes = (Shape(*pair, places) for pair in (SHAPES_WITH_PLACES if places else _SHORT))
     return next(s for s in shapes if s.capacity >= n)
 
 
 def numbers_a_thread(n: int) -> int:
     """How many numbers of a row on chip a thread holds, where they have places."""
-    return _shape(n, places=True).items
+    return shape_for(n, places=True).items
 
 
 def _bind_plain(kernel: Kernel, device: int, grid: int, *numbers: float, shared_bytes: int = 256) -> Launch:
@@ -191,10 +192,10 @@ class LongSort:
     words: int
     """Of working memory."""
 
-    def __init__(self, device: int, slices: int, n: int, places: bool) -> None:
+    def __init__(self, device: int, slices: int, n: int, places: bool, brings_words: bool = False) -> None:
         shape, shares = Shape(*_BUCKET_SHAPE, places), max(2, -(-n // _SHARE))
         self._share, self.words = None, 0
-        if shares <= _MOST_SHARES:
+        if shares <= _MOST_SHARES and not brings_words:
             self._share = shape.bind(_SHARES, _SORT_SHARES, device, slices * shares, n, shares)
             return
         buckets, tiles, slot = -(-n // BUCKET), -(-n // shape.capacity), shape.capacity
@@ -213,13 +214,24 @@ class LongSort:
         self._offsets = [4 * slices * sum(per_row[:k]) for k in range(len(per_row))]
         self.words = slices * sum(per_row)
 
-    def __call__(self, rows: Tensor, keys: Tensor, order: Tensor) -> None:
-        """Takes contiguous rows; then room for them in order, and for their places or None."""
+    def __call__(self, rows: Tensor, keys: Tensor, order: Tensor, along: Tensor | None = None) -> None:
+        """Takes contiguous rows; then room for them in order, and for their places or None.
+
+        With words `along (n,)` of 32 bits, numbers bring the word of their place instead of it, in the room for
+        places; then `brings_words` must have been said.
+        """
         # One allocation for all: allocating takes longer than splitting.
         room = empty(rows, (self.words,), "int32") if self.words else None
-        self.run(0 if room is None else room.data_ptr(), rows, keys, order)
+        self.run(0 if room is None else room.data_ptr(), rows, keys, order, along)
 
-    def run(self, room: int, rows: Tensor | int, keys: Tensor | int, order: Tensor | int) -> None:
+    def run(
+        self,
+        room: int,
+        rows: Tensor | int,
+        keys: Tensor | int,
+        order: Tensor | int,
+        along: Tensor | None = None,
+    ) -> None:
         """The same, with room for `words`."""
         if self._share is not None:
             self._share(rows, keys, order)
@@ -227,20 +239,20 @@ class LongSort:
         borders, reached, cursors, starts, last = (room + offset for offset in self._offsets)
         self._pick(rows, borders, reached, cursors)
         if order is None:
-            self._deal(rows, borders, reached, cursors, None, starts, last, None)
+            self._deal(rows, borders, reached, cursors, None, starts, None, last, None)
             self._start(borders, cursors, None, starts)
-            self._sort(keys, None, borders, starts, rows, last)
+            self._sort(keys, None, borders, starts, None, rows, last)
         else:
-            self._deal(rows, borders, reached, cursors, last, starts, None, None)
+            self._deal(rows, borders, reached, cursors, last, starts, None, None, None)
             self._start(borders, cursors, last, starts)
-            self._deal(rows, borders, reached, cursors, last, starts, keys, order)
-            self._sort(keys, order, borders, starts, None, None)
+            self._deal(rows, borders, reached, cursors, last, starts, along, keys, order)
+            self._sort(keys, order, borders, starts, along, None, None)
 
 
 @functools.lru_cache(maxsize=256)
-def sorting_long_rows(device: int, slices: int, n: int, places: bool) -> LongSort:
+def sorting_long_rows(device: int, slices: int, n: int, places: bool, brings_words: bool = False) -> LongSort:
     """As :func:`sorting`, for rows that do not fit on a chip; their numbers in order must be wanted."""
-    return LongSort(device, slices, n, places)
+    return LongSort(device, slices, n, places, brings_words)
 
 
 def _words_to_deal(shape: Shape, buckets: int) -> int:
@@ -250,14 +262,6 @@ def _words_to_deal(shape: Shape, buckets: int) -> int:
     """
     beyond_keys = max(0, _RULED + buckets - 2 * shape.padded)
     return 2 * buckets + beyond_keys + max(0, 2 * buckets - shape.digit_counts)
-
-
-class Matched(NamedTuple):
-    """Costs `(slices,)` in float64, and their derivatives by the projections where those were wanted."""
-
-    scores: Tensor
-    x_slopes: Tensor
-    y_slopes: Tensor
 
 
 def match_rows(px: Tensor, py: Tensor, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
@@ -313,14 +317,14 @@ def matching(
     source = _MATCH_CLOUDS if dim else _MATCH_GIVEN
     # The centre of the clouds, at a multiple of 16 bytes.
     room = dim + 3 if dim else 0
-    shape = _shape(n, with_slopes)
+    shape = shape_for(n, with_slopes)
     return shape.bind(source, _MATCH_ROWS, device, slices * clouds, n, dim, slices, p, factor, extra_words=room)
 
 
 @functools.lru_cache(maxsize=1024)
 def sorting(device: int, slices: int, n: int, places: bool) -> Launch:
     """Takes rows; then room for them in order, or None, and for their places."""
-    return _shape(n, places).bind(_SORT, _SORT_ROWS, device, slices, n)
+    return shape_for(n, places).bind(_SORT, _SORT_ROWS, device, slices, n)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -352,34 +356,33 @@ def adding(device: int, slices: int, clouds: int = 1, share: float = 1.0) -> Lau
 
 
 def matching_sorted(
-    device: int, slices: int, n: int, m: int, p: float, factor: float, wanted: tuple[bool, bool]
+    device: int, slices: int, n: int, p: float, factor: float, wanted: tuple[bool, bool]
 ) -> tuple[Launch, int]:
-    """Takes sorted rows x and y, n >= m, and their places; then room for costs and for wanted slopes, or None.
+    """Takes sorted rows x and y, and their places; then room for costs and for wanted slopes, or None.
 
     Also returns in how many parts the costs are.
     """
     ranges = -(-n // _PLACES_ON_CHIP)
-    if n == m and any(wanted) and ranges <= _MOST_RANGES:
+    if any(wanted) and ranges <= _MOST_RANGES:
         parts = ranges * sum(wanted)
         room = 4 * (5 * (_PLACE_THREADS // 32) + 1 + -(-n // ranges))
         shape = device, slices * parts, _PLACE_THREADS, room
         return bind(_MATCH_PLACES, _PLACES, *shape, n, parts, p, factor), parts
     parts = -(-n // _RANKS_A_PART)
-    return _bind_plain(_MATCH_SORTED, device, slices * parts, n, m, parts, p, factor), parts
+    return _bind_plain(_MATCH_SORTED, device, slices * parts, n, parts, p, factor), parts
 
 
 def match_sorted(x: Sorted, y: Sorted, p: float, factor: float, wanted: tuple[bool, bool]) -> Matched:
     """As :func:`match_rows`, for sorted rows; a side whose derivatives are wanted must have its places."""
     (slices, n), m = x.keys.shape, y.keys.shape[1]
-    if n < m:
-        scores, y_slopes, x_slopes = match_sorted(y, x, p, factor, wanted[::-1])
-        return Matched(scores, x_slopes, y_slopes)
-    launch, parts = matching_sorted(x.keys.get_device(), slices, n, m, p, factor, wanted)
+    if n != m:
+        # In units of 1 / (n m) each point of x weighs m, and each of y weighs n.
+        own_x, own_y = SortedRows(x.keys, x.places, m), SortedRows(y.keys, y.places, n)
+        return merge_rows(own_x, own_y, None, x.keys, (slices, n, m, 1), p, factor / (n * m), wanted)
+    launch, parts = matching_sorted(x.keys.get_device(), slices, n, p, factor, wanted)
     sums = empty(x.keys, (slices, parts), "float64")
     x_slopes = x.keys.new_empty((slices, n)) if wanted[0] else None
-    # A point of the smaller cloud collects from several of the other.
-    fill = y.keys.new_empty if n == m else y.keys.new_zeros
-    y_slopes = fill((slices, m)) if wanted[1] else None
+    y_slopes = y.keys.new_empty((slices, m)) if wanted[1] else None
     launch(x.keys, y.keys, x.places, y.places, sums, x_slopes, y_slopes)
     return Matched(sums.sum(1) if parts > 1 else sums[:, 0], x_slopes, y_slopes)
 
