@@ -196,7 +196,7 @@ def plain():
 
 
 def test_what_is_left_to_the_host(rng, taken, monkeypatch):
-    """Weights, unequal sizes, exact answers, many equal points, and less memory than lists take."""
+    """Weights, unequal sizes, exact answers, many equal points, and less memory or chip than lists take."""
     monkeypatch.setattr(transport, "_MOST_PAIRS", 100)
     x, y = (torch.tensor(c, device=taken) for c in clouds(rng, "normal", 140, 2))
     heavy = torch.arange(1.0, 141.0, dtype=torch.float64, device=taken)
@@ -217,6 +217,8 @@ def test_what_is_left_to_the_host(rng, taken, monkeypatch):
             assert found.certificate.place is None
             assert found.verify()
         assert wasserstein(x, y, rtol=1e-2).certificate.place is not None
+        monkeypatch.setattr(on_device.sweep, "most_shared_bytes", lambda _: 4000)
+        assert wasserstein(x, y, rtol=1e-2).certificate.place is None
 
 
 def test_the_host_goes_on_where_the_device_gets_nowhere(rng, taken, monkeypatch):

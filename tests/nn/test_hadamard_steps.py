@@ -191,3 +191,15 @@ def test_equal_clouds_have_equal_projections(rng, memory, hadamard_step):
     loss = nn.SlicedWassersteinLoss(30, directions="hadamard", memory=memory, seed=SEED).to(hadamard_step)
     assert loss(x, x[torch.as_tensor(rng.permutation(50), device=hadamard_step)]).item() == 0
     assert loss(x, x + 1e-4).item() > 0
+
+
+def test_devices_that_are_not_nvidias(rng, monkeypatch):
+    """No driver is asked about them: there need not be one."""
+
+    def ask(device):
+        raise ImportError("No module named 'cuda'")
+
+    monkeypatch.setattr(cuda_hadamard, "most_shared_bytes", ask)
+    x, y = points(rng, "cpu", 20, 6), points(rng, "cpu", 20, 6) + 0.5
+    loss = nn.SlicedWassersteinLoss(8, directions="hadamard", seed=SEED)
+    assert_step(loss, x, y, 8, 0)

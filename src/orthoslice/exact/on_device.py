@@ -100,6 +100,12 @@ def held_bytes(problem: Problem) -> int:
     return int(_whole(n) * (2 * 20 * dim + 12 * _LIST + 128))
 
 
+def room_refusal(problem: Problem, place: Any) -> str | None:
+    """Why an auction of a problem cannot be held on a GPU, or None if it can."""
+    device = sys.modules["torch"].empty(0, device=place).get_device()
+    return sweep.lists_refusal(device, _LIST, problem.x.shape[1])
+
+
 def _both(problem: Problem, place: Any) -> tuple[Points, Points]:
     middle = (problem.x.mean(axis=0) + problem.y.mean(axis=0)) / 2
     return _points(problem.x, middle, place), _points(problem.y, middle, place)

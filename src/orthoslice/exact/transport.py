@@ -400,9 +400,11 @@ def _suits_gpu(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> bool:
     """Whether an auction of all points at once is the way: few of which are equal, and for a bracket only."""
     if effort.place is None or effort.rtol < _LEAST_GPU_RTOL or _uneven_refusal(x, y) is not None:
         return False
-    from orthoslice.exact.on_device import held_bytes
+    from orthoslice.exact.on_device import held_bytes, room_refusal
 
     if effort.memory is not None and effort.memory < 2 * held_bytes(problem):
+        return False
+    if room_refusal(problem, effort.place) is not None:
         return False
     # Equal points follow each other.
     n_twins = sum(int((c[1:] == c[:-1]).all(axis=1).sum()) for c in problem[:2])

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
+from orthoslice.backend.kernels.cuda import sweep
 from orthoslice.backend.kernels.cuda.sweep import (
     PADDING,
     TILE,
     Lists,
     least_totals,
+    lists_refusal,
     make_lists,
     soft_totals,
     tile_minima,
@@ -75,8 +77,12 @@ def test_soft_minima(rng, n, m, dim, p, eps, cuda_device):
 
 
 @pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("warps", [4, 1])
 @pytest.mark.parametrize(("n", "m", "dim", "p"), SIZES)
-def test_lists_hold_the_cheapest_columns(rng, n, m, dim, p, cuda_device):
+def test_lists_hold_the_cheapest_columns(rng, n, m, dim, p, warps, cuda_device, monkeypatch):
+    """A block has a row a warp, and a single one of many coordinates."""
+    if warps == 1:
+        monkeypatch.setattr(sweep, "most_shared_bytes", lambda _: 4000)
     totals, given, (x, y) = problem(rng, n, m, dim, p, "float32", cuda_device)
     size, n_tiles = min(4, -(-m // TILE), m), -(-m // TILE)
     rows = np.flatnonzero(rng.random(n) < 0.7)
@@ -100,3 +106,9 @@ def test_lists_hold_the_cheapest_columns(rng, n, m, dim, p, cuda_device):
         np.testing.assert_allclose(bound[i], ranked[i, size - 1], rtol=0, atol=1e-5)
         cost = np.linalg.norm(x[i].astype(float) - y[held[i]].astype(float), axis=1) ** p
         np.testing.assert_allclose(near[i], cost, rtol=1e-13)
+
+
+def test_lists_of_too_many_coordinates(monkeypatch):
+    monkeypatch.setattr(sweep, "most_shared_bytes", lambda _: 4 * (2 * 16 * TILE + 500))
+    assert lists_refusal(0, 16, 500) is None
+    assert "do not fit" in lists_refusal(0, 16, 501)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from orthoslice.backend.array_types import Tensor
-from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty
+from orthoslice.backend.kernels.cuda import Kernel, Program, bind, empty, most_shared_bytes
 
 TILE = 128
 """Points of y in a tile: numbers of rows and of columns are multiples of it."""
@@ -37,8 +37,8 @@ _BY_PART, _BY_TILE, _BY_PLACE = range(3)
 # Blocks that keep a large GPU busy.
 _BLOCKS = 1056
 
-_NEAR_THREADS = 128
-_NEAR = Program("near", (("THREADS", _NEAR_THREADS), ("GROUP", TILE)))
+# By threads of a block: each warp has a row on chip, and where that is long, there is room for one of them.
+_NEAR = {threads: Program("near", (("THREADS", threads), ("GROUP", TILE))) for threads in (128, 32)}
 _NEAREST = Kernel("nearest_columns", 11, "qqiiid")
 
 _BID_THREADS, _LAST_THREADS = 256, 1024
@@ -149,12 +149,20 @@ def make_lists(
         Where they are written.
     """
     (dim, n), m, size = columns[0].shape, columns[1].shape[1], groups.shape[1]
-    shared = 4 * _NEAR_THREADS // 32 * (2 * size * TILE + dim)
-    grid = -(-len(rows) // (_NEAR_THREADS // 32))
-    launch = bind(
-        _NEAREST, _NEAR, rows.get_device(), grid, _NEAR_THREADS, shared, n, m, len(rows), dim, size, float(p)
-    )
-    launch(*columns, *points, rows, groups, limit, *lists)
+    device, numbers = rows.get_device(), (n, m, len(rows), dim, size, float(p))
+    threads = next(t for t in _NEAR if t == 32 or _near_bytes(t, size, dim) <= most_shared_bytes(device))
+    grid = -(-len(rows) // (threads // 32)), threads, _near_bytes(threads, size, dim)
+    bind(_NEAREST, _NEAR[threads], device, *grid, *numbers)(*columns, *points, rows, groups, limit, *lists)
+
+
+def _near_bytes(threads: int, size: int, dim: int) -> int:
+    return 4 * threads // 32 * (2 * size * TILE + dim)
+
+
+def lists_refusal(device: int, size: int, dim: int) -> str | None:
+    """Why no lists of this size can be made of points with `dim` coordinates, or None if they can."""
+    fits = _near_bytes(32, size, dim) <= most_shared_bytes(device)
+    return None if fits else f"points with {dim} coordinates do not fit on a chip"
 
 
 class Hall(NamedTuple):
