@@ -79,6 +79,12 @@ def test_where_no_auction_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (osl.match(x, y, rng=0).iy != rounds.iy).any()
     assert held == [600]
     least = 1200 * (16 * 3 + 160)
+    # All costs beside the points: 18 MB.
+    many = rng.normal(size=(2, 1100, 100))
+    osl.match(*many, rng=0, memory="20MB")
+    assert held == [600]
+    osl.match(*many, rng=0, memory="32MB")
+    assert held.pop() == 1100
     for options in ({"n_directions": 32}, {"directions": "orthogonal"}, {"p": 9}, {"memory": 2 * least}):
         osl.match(x, y, rng=0, **options)
     monkeypatch.setattr("orthoslice.applications.match.auctioned.numba_refusal", lambda: "it is not there")

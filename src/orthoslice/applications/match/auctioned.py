@@ -22,15 +22,24 @@ _LARGEST_POWER = 4.0
 
 # Bytes a point beside its coordinates, and a coordinate. More than _MOST_BYTES are not used.
 _POINT_BYTES, _COORDINATE_BYTES, _MOST_BYTES = 1000, 40, 256_000_000
+# The part of the memory that an auction takes for all costs at most.
+_TABLE_SHARE = 0.8
 
 
-def auction_refusal(x: ReadyCloud, y: ReadyCloud, p: float, most: int, memory: int) -> str | None:
-    """Why an auction is not to find the pairs of clouds, of up to `most` points each; None if it is."""
+def auction_refusal(
+    x: ReadyCloud, y: ReadyCloud, p: float, most: int, memory: int, *, has_table: bool = False
+) -> str | None:
+    """Why an auction is not to find the pairs of clouds, of up to `most` points each; None if it is.
+
+    `has_table` says that it is too slow unless all costs are in memory.
+    """
     if max(x.n, y.n) > most:
         return f"it is slower above {most} points"
     if p > _LARGEST_POWER:
         return f"costs to a power above {_LARGEST_POWER:g} round too much"
-    if memory < (x.n + y.n) * (_POINT_BYTES + _COORDINATE_BYTES * x.dim):
+    table = 8 * x.n * y.n if has_table else 0
+    needed = table + (x.n + y.n) * (_POINT_BYTES + _COORDINATE_BYTES * x.dim)
+    if min(memory, _MOST_BYTES) < max(needed, table / _TABLE_SHARE):
         return "there is too little memory"
     return numba_refusal()
 

@@ -132,7 +132,8 @@ def match(
         their own, with a matching of them and a direction or a tree: (n + m) (16 dim + 160) bytes of host
         memory at least; with less `match` says so. With weights or unequal sizes there are several pairs a
         point, and it is (n + m) (16 dim + 1800). None means as much as all workers take. An auction is held
-        from (n + m) (56 dim + 1100) bytes on.
+        from (n + m) (56 dim + 1100) bytes on, and 8 n m more for clouds of equal size without weights in more
+        than 4 dimensions, at most 256MB.
     directions, n_directions
         What induces couplings to begin with; 32 directions by default. If given, no auction is held.
     n_sweeps
@@ -291,7 +292,8 @@ class _Search:
             is_in_few = x.dim <= _FEW_DIMENSIONS
             most = _MOST_AUCTIONED_IN_FEW if is_in_few else _MOST_AUCTIONED
             is_many = x.dim > 1 and x.n > (_ONE_GROUP_IN_FEW if is_in_few else _ONE_GROUP)
-            if is_many and auction_refusal(x, y, self.p, most, self.memory) is None:
+            refusal = auction_refusal(x, y, self.p, most, self.memory, has_table=not is_in_few)
+            if is_many and refusal is None:
                 return cast(Array, auction_partners(x, y, self.p, self.memory))
         return self._improve(self._merge(x, y), x, y).partner
 
