@@ -118,11 +118,11 @@ def match(
 
     Of clouds of equal size without weights it is a permutation: ``y[coupling.iy]`` are the partners of the
     points of x, row by row. Use it to pair noise with data (flow matching), or as a point-cloud loss,
-    ``match(x, y).cost()``, which has a gradient. In host memory it is optimal up to 512 points a side, or 1,024
-    in more than 4 dimensions. With numba and p up to 4 it is within 0.1% of W_p up to 5,000 (fewer in more than
-    100 dimensions), or 16,384 in up to 4 dimensions or with weights or unequal sizes. Of more points it is within
-    some percent, and takes about n log n time. :func:`wasserstein` is always optimal, or as near as was asked for,
-    and takes n^2 to n^3.
+    ``match(x, y).cost()``, which has a gradient. In host memory it is optimal up to 512 points a side, or
+    1,024 in more than 4 dimensions. With numba and p up to 4 it is within 0.1% of W_p up to 5,000 (fewer in
+    more than 100 dimensions), or 16,384 in up to 4 dimensions or with weights or unequal sizes. Of more
+    points it is within some percent, and takes about n log n time. :func:`wasserstein` is always optimal, or
+    as near as was asked for, and takes n^2 to n^3.
 
     Parameters
     ----------
