@@ -298,7 +298,10 @@ def test_gradients_by_weights_are_left_to_others(rng):
 @pytest.mark.parametrize(("n", "m"), [(63, 40), (1500, 700)])
 @pytest.mark.parametrize("p", [1, 2])
 def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
-    """Prepared for clouds of one shape, or a few directions at a time; twice each, and a step is counted."""
+    """Prepared for clouds of one shape, or a few directions at a time, by rows of both kinds; twice each.
+
+    A step is counted.
+    """
     x, y, theta = (as_rows(rng.normal(size=(rows, 5)), cuda_device) for rows in (n, m, 7))
     tables = make_weights(rng, cuda_device, (n, m), (with_one_heavy, uneven))
     weights = ready(tables, (x, y))
@@ -314,7 +317,12 @@ def test_losses(rng, n, m, p, wanted, cuda_device, monkeypatch):
             x, y, theta, weights, p, wanted, 3 * cuda_loss.BYTES_A_WEIGHTED_NUMBER * (n + m), step
         )
 
-    for run, count in itertools.product((small, apart, in_pieces), range(2)):
+    def as_long_rows(*arguments):
+        with monkeypatch.context() as patched:
+            patched.setattr(cuda_loss, "longest_on_chip", lambda device: 0)
+            return in_pieces(*arguments)
+
+    for run, count in itertools.product((small, apart, in_pieces, as_long_rows), range(2)):
         step = torch.tensor(count, device=cuda_device)
         value, gradient = run(x, y, theta, step, wanted, weights)
         assert step.item() == count + 1

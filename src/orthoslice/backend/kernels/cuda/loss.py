@@ -226,7 +226,7 @@ def _match_moved(
         return match_weighted(product(theta, x.T), product(theta, y.T), weights, p, factor, wanted)
     if weights is not None:
         # As below, projections are freed once sorted.
-        own_x, own_y = (sort_long(product(theta, c.T), weights, k, wanted[k]) for k, c in enumerate((x, y)))
+        own_x, own_y = (sort_long(_project(c, theta), weights, k, wanted[k]) for k, c in enumerate((x, y)))
         return match_long(own_x, own_y, weights, p, factor, wanted)
     if target_keys is None and x.shape[0] == y.shape[0] <= longest_on_chip(x.get_device()):
         return match_rows(product(theta, x.T), product(theta, y.T), p, factor, wanted)
