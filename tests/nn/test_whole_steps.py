@@ -572,6 +572,12 @@ def test_weights_that_change_are_noticed(rng, whole_step):
     assert_of(weights, None)
     weights.neg_()
     assert loss(x, y, x_weights=weights, rng=SEED).isnan()
+    with torch.inference_mode():
+        # Torch does not count writes to these.
+        weights = torch.full((20,), 1 / 20, device=whole_step)
+        assert loss(x, y, x_weights=weights, rng=SEED).isfinite()
+        weights.neg_()
+        assert loss(x, y, x_weights=weights, rng=SEED).isnan()
 
 
 def test_even_weights_of_a_whole_step_change_nothing(rng, whole_step):
