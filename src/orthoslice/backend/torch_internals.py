@@ -86,13 +86,13 @@ def is_exporting() -> bool:
 
 
 def write_count(tensor: Any) -> Any:
-    """How often a tensor was written to; where torch does not count, a new object, which equals no other.
+    """How often a tensor was written to; without torch's count a new object, which equals no other.
 
     What is kept until a tensor changes is then worked out at every call.
     """
-    # Writes to tensors of inference mode are not counted.
+    # Tensors of inference mode count no writes, and cannot be changed outside of it.
     if tensor.is_inference():
-        return object()
+        return 0
     try:
         return tensor._version
     except AttributeError:
