@@ -65,8 +65,8 @@ class TensorCache:
             return result
         with torch.inference_mode(False):
             result = make(*sources)
-        # A result captured in a CUDA graph has no values before the graph runs, so it is not kept. Nor is one of
-        # tensors of inference mode, where torch counts no writes.
+        # A result captured in a CUDA graph has no values before the graph runs, so it is not kept. Nor is one
+        # of tensors of inference mode, where torch counts no writes.
         if not (is_captured(sources[0]) or any(source.is_inference() for source in sources)):
             self._kept = sources, versions, result
         return result
