@@ -23,7 +23,7 @@ __all__ = ["REFUTED", "SMOKE", "Config", "check", "machine", "plot", "run"]
 REFUTED: tuple[str, ...] = (
     "Learning rate 0.0001: orthogonal and iid behave similarly: final log losses differ by less than 0.01.",
     "Learning rate 1e-05: orthogonal converges faster than iid: lower log loss on average over training.",
-    "A sweep takes less time with HD than with orthogonal directions.",
+    "A step takes less time with HD than with orthogonal directions.",
 )
 """Claims of the paper that the kept results do not bear out."""
 
