@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -79,6 +80,15 @@ def proved(request, rng, monkeypatch):
     assert found.method == request.param
     assert found.verify()
     return found
+
+
+def test_proofs_go_from_process_to_process(proved, rng):
+    """Also before anything of them was read, from a line and from an assignment."""
+    x = rng.normal(size=(20, 2))
+    for found in (proved, wasserstein(x, x + rng.normal(size=(20, 2))), wasserstein(x[:, :1], x[:, 1:])):
+        copy = pickle.loads(pickle.dumps(dataclasses.replace(found)))
+        assert (copy.lower, copy.upper, copy.method) == (found.lower, found.upper, found.method)
+        assert copy.verify()
 
 
 def test_masses_that_are_off_fail(proved):

@@ -191,6 +191,11 @@ class _Pairs(NamedTuple):
     mass: FloatArray
 
 
+def _known(g: FloatArray) -> FloatArray:
+    """A potential that was found with its pairs; like all ways to find one, this can be pickled."""
+    return g
+
+
 class _Found(NamedTuple):
     """Pairs of the points of a problem, the potential of y, and what is known of the accuracy."""
 
@@ -371,7 +376,7 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
     if x.dim == 1 or 1 in (x.n, y.n):
         # On a line couplings by order are optimal; with a single point there is only one coupling.
         pairs = _match_in_order(problem.a, problem.b)
-        return _Found(pairs, "sorting", lambda: line_potential(problem, pairs.ix, pairs.iy))
+        return _Found(pairs, "sorting", functools.partial(line_potential, problem, pairs.ix, pairs.iy))
     memory = check_memory(_DEFAULT_MEMORY) if effort.memory is None else effort.memory
     n_pairs = len(problem.x) * len(problem.y)
     with stoppable(), progress_bar("levels", _LEVELS, effort.progress) as advance:
@@ -393,7 +398,7 @@ def _solve(x: Cloud, y: Cloud, problem: Problem, unit: int, effort: Effort) -> _
         solution = solve(problem, limits, memory, advance)
     ix, iy, mass = solution.placed
     pairs = _Pairs(ix, iy, mass / float(problem.a.sum()))
-    return _Found(pairs, "auction", lambda: solution.g, solution.lower, solution.is_done)
+    return _Found(pairs, "auction", functools.partial(_known, solution.g), solution.lower, solution.is_done)
 
 
 def _suits_gpu(x: Cloud, y: Cloud, problem: Problem, effort: Effort) -> bool:
@@ -417,7 +422,9 @@ def _solve_on_gpu(problem: Problem, limits: Limits, effort: Effort, advance: Cal
     found = solve(problem, limits, effort.memory, effort.place, advance)
     n = len(found.partner)
     pairs = _Pairs(np.arange(n), found.partner, np.full(n, 1 / n))
-    return _Found(pairs, "auction", lambda: found.g, found.lower, found.is_done, is_on_gpu=True)
+    return _Found(
+        pairs, "auction", functools.partial(_known, found.g), found.lower, found.is_done, is_on_gpu=True
+    )
 
 
 def _support(cloud: Cloud) -> tuple[NDArray[np.intp], Cloud]:
@@ -529,7 +536,11 @@ def _settle(x: Cloud, y: Cloud, problem: Problem, exponent: int, limits: Limits)
             break
         unit = needed
     return _Found(
-        best, "network simplex", lambda: _best_potential(problem, [g for *_, g in found]), None, is_done
+        best,
+        "network simplex",
+        functools.partial(_best_potential, problem, [g for *_, g in found]),
+        None,
+        is_done,
     )
 
 
