@@ -15,7 +15,7 @@ from orthoslice.backend.kernels.cuda import LONGEST_CUDA_ROW, cuda_refusal
 from orthoslice.backend.kernels.cuda.hadamard import BlockShape, room_refusal
 from orthoslice.backend.kernels.cuda.hadamard_step import HadamardStep
 from orthoslice.backend.kernels.cuda.loss import (
-    BYTES_A_NUMBER,
+    BYTES_DEALT,
     is_small_distance,
     match_clouds,
     small_distance,
@@ -66,7 +66,7 @@ def device_step_refusal(request: Request, x: Tensor, y: Tensor) -> str | None:
     rows = request.layout.n_directions * math.prod(x.shape[:-2])
     if refusal is not None or is_small_distance(x, y, request.layout.n_directions, request.memory):
         return refusal
-    if BYTES_A_NUMBER * rows * (x.shape[-2] + y.shape[-2]) > request.memory:
+    if BYTES_DEALT * rows * (x.shape[-2] + y.shape[-2]) > request.memory:
         return "it holds the projections on all directions, which take more than `memory`"
     return None
 

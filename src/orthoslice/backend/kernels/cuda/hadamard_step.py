@@ -22,7 +22,7 @@ from orthoslice.backend.kernels.cuda.hadamard import (
     projecting_on_drawn_blocks,
     starting_on_blocks,
 )
-from orthoslice.backend.kernels.cuda.loss import BYTES_A_NUMBER
+from orthoslice.backend.kernels.cuda.loss import BYTES_DEALT
 from orthoslice.backend.kernels.cuda.rows import (
     add_up,
     adding,
@@ -62,7 +62,7 @@ class HadamardStep:
     ) -> None:
         n, m, dim = self._sizes = sizes
         self._blocks, self._slices, self._p, self._factor = blocks, slices, p, factor
-        self._parts = -(-slices // max(1, memory // (BYTES_A_NUMBER * (n + m))))
+        self._parts = -(-slices // max(1, memory // (BYTES_DEALT * (n + m))))
         self._on_chip = self._parts == 1 and n == m <= longest_on_chip(device)
         self._carry_back = {
             wanted: carrying_back(device, n * wanted[0], m * wanted[1], dim, blocks, True)

@@ -55,7 +55,7 @@ _SORT_AT_ONCE = 1 << 23
 BYTES_A_NUMBER = 16
 """Working memory: the projection, its sorted copy and its place, and the slope."""
 
-_BYTES_DEALT = 18
+BYTES_DEALT = 18
 """Without slopes: the projection, its sorted copy, and slots with room for more than twice as many."""
 
 BYTES_A_WEIGHTED_NUMBER = 20
@@ -83,7 +83,7 @@ def sliced_loss(
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     (n, dim), m, slices = x.shape, y.shape[0], theta.shape[0]
     # Parts of equal size, each of which fits `memory`.
-    parts = -(-slices // max(1, memory // ((BYTES_A_NUMBER if any(wanted) else _BYTES_DEALT) * (n + m))))
+    parts = -(-slices // max(1, memory // ((BYTES_A_NUMBER if any(wanted) else BYTES_DEALT) * (n + m))))
     if parts > 1 or slices * (n + m) * dim > _PROJECT_AT_ONCE:
         return _large_sliced_loss(x, y, theta.split(-(-slices // parts)), target, p, wanted, step)
     if target is None:
@@ -109,7 +109,7 @@ def weighted_loss(
     """As :func:`sliced_loss`, for weighted points."""
     x, y, theta = x.contiguous(), y.contiguous(), theta.contiguous()
     # Without slopes a number takes as much as one without a weight.
-    bytes_a_number = BYTES_A_WEIGHTED_NUMBER if any(wanted) else BYTES_A_NUMBER
+    bytes_a_number = BYTES_A_WEIGHTED_NUMBER if any(wanted) else BYTES_DEALT
     most = max(1, memory // (bytes_a_number * (x.shape[0] + y.shape[0])))
     rows = -(-theta.shape[0] // -(-theta.shape[0] // most))
     if rows > _ROWS_AT_ONCE:
@@ -142,7 +142,7 @@ def small_step(
     if work > _PROJECT_AT_ONCE or 2 * BYTES_A_NUMBER * slices * n > memory:
         return None
     if n > longest_on_chip(device):
-        is_middle = dim <= MOST_CENTRED and slices * n <= min(_SORT_AT_ONCE, memory // (2 * _BYTES_DEALT))
+        is_middle = dim <= MOST_CENTRED and slices * n <= min(_SORT_AT_ONCE, memory // (2 * BYTES_DEALT))
         return MiddleStep(device, n, dim, slices, p) if is_middle else None
     inside = _projects_inside(x, slices)
     return SmallStep(device, n, dim, slices, p, inside) if inside or dim <= MOST_CENTRED else None
