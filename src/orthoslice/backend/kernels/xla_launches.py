@@ -226,7 +226,7 @@ def _small_recipe(
     scaling: tuple[float, float, int] | None,
     kind: str,
 ) -> Recipe:
-    from orthoslice.backend.kernels.cuda.programs import small_program
+    from orthoslice.backend.kernels.cuda.jax_step import small_program
 
     return _loaded(
         lambda x, y, theta: small_program(x, y, theta, p, wanted, scaling, kind), (shape, shape, theta_shape)
@@ -291,7 +291,7 @@ def _check_recipe(shape: tuple[int, int], tolerance: float, rounding: float) -> 
 def _rows_recipe(
     x_shape: tuple[int, int], y_shape: tuple[int, int], p: float, factor: float, with_slopes: bool, kind: str
 ) -> Recipe:
-    from orthoslice.backend.kernels.cuda.programs import add_parts
+    from orthoslice.backend.kernels.cuda.jax_step import add_parts
     from orthoslice.backend.kernels.cuda.rows import match_rows
 
     def run(px: Any, py: Any) -> list[Any]:

@@ -101,7 +101,7 @@ class Recorded:
 
     def sum(self, axis: int) -> Recorded:
         """The sums of the rows of a table of float64, of the same type."""
-        from orthoslice.backend.kernels.cuda.programs import add_parts
+        from orthoslice.backend.kernels.cuda.jax_step import add_parts
 
         assert axis == 1
         added: Recorded = add_parts(self, "float64")

@@ -10,7 +10,7 @@ from orthoslice.backend.kernels.cuda.loss import match_clouds
 from orthoslice.backend.kernels.cuda.rows import add_up, finish_step
 
 _THREADS = 128
-_PROGRAMS = Program("programs", (("THREADS", _THREADS),))
+_PROGRAM = Program("jax_step", (("THREADS", _THREADS),))
 _ADD_PARTS = Kernel("add_parts", 3, "i")
 _FIND_TOPS = Kernel("find_tops", 3, "qqi")
 _SCALE_ROWS = Kernel("scale_rows", 4, "iiddi")
@@ -72,4 +72,4 @@ def small_program(
 
 
 def _bind(kernel: Kernel, like: Tensor, grid: int, *numbers: float) -> Launch:
-    return bind(kernel, _PROGRAMS, like.get_device(), grid, _THREADS, _SHARED_BYTES, *numbers)
+    return bind(kernel, _PROGRAM, like.get_device(), grid, _THREADS, _SHARED_BYTES, *numbers)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import unit_rows
 
-from orthoslice.backend.kernels.cuda.programs import add_parts, scaled_rows, small_program
+from orthoslice.backend.kernels.cuda.jax_step import add_parts, scaled_rows, small_program
 from orthoslice.clouds.conditioning import _by_field, scaling_rule
 from orthoslice.costs.lines import sorted_slopes
 
